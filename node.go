@@ -1,0 +1,32 @@
+package capri
+
+// Node is a worker's registration: a row of capri_schedul_cluster. It is one data directory; BootID is new
+// with every life of the process that holds that directory's lock.
+type Node struct {
+	Name          string
+	Host          string
+	IP            string
+	Port          int
+	BootID        string
+	Pool          string
+	Slots         int
+	LastCheckTime Instant // database time of the newest beat
+	CheckInterval int     // seconds between beats
+	Beat          int64   // counter of beats; observers watch it move
+	Lost          bool
+	Draining      bool // is_stop: takes nothing new
+	StopTime      Instant
+	StartTime     Instant
+	MemoryMB      int // total
+	CPULoad       float64
+	MemoryLoad    float64 // used share, 0..1
+	DiskFreeMB    int64
+	TaskNum       int // jobs it runs now
+}
+
+// Load is what a node has in hand: assigned, preparing and running batches together.
+type Load struct {
+	Batches  int
+	Slots    int
+	MemoryMB int
+}
