@@ -100,12 +100,15 @@ type Batch struct {
 	StartTime  Instant
 	FinishTime Instant
 	NotBefore  Instant // earliest start, and the pause before a retry
+	SkipAt     Instant // not started by then: skipped; 0 never
 
 	Priority    int
 	Slots       int
 	MemoryMB    int
 	Concurrency int
 	Pool        string
+	Strategy    string
+	Nodes       []string // empty: any of the pool
 	Account     string
 
 	QualityState int // 0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked

@@ -49,8 +49,8 @@ type Period int
 const (
 	Hour   Period = 2
 	Day    Period = 3
-	Week   Period = 4
-	Month  Period = 5
+	Month  Period = 4
+	Week   Period = 5
 	Cron   Period = 6 // at each fire of a Quartz expression
 	Manual Period = 7 // only when asked for
 )
@@ -58,7 +58,7 @@ const (
 var periodNames = map[Period]string{Hour: "hour", Day: "day", Week: "week", Month: "month", Cron: "cron", Manual: "manual"}
 
 // Calendar reports whether the period's marks come from the calendar alone (hour, day, week, month).
-func (p Period) Calendar() bool { return p >= Hour && p <= Month }
+func (p Period) Calendar() bool { return p >= Hour && p <= Week }
 
 func (p Period) String() string {
 	if s, ok := periodNames[p]; ok {

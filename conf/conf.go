@@ -1,0 +1,298 @@
+// Package conf reads the configuration of every capri process: built-in values, overridden by the file
+// (conf/capri.yaml, or --config FILE), overridden by the environment, overridden by flags.
+//
+//	built-in < file < CAPRI_… < command line
+//
+// The struct Config is the list of keys: a field's tag is its name in the file, its place in the struct is the
+// path (database.dsn), the path in capitals is the variable (CAPRI_DATABASE_DSN), its type says what it takes.
+// To add a key, add a field, its value in Default, a check in validate if it has bounds, and its line in
+// capri.yaml; a test holds the file and the struct together.
+//
+// Load promises that a Config it returns is valid, and that an error names everything that is wrong, not only
+// the first thing. It keeps secrets out of messages and out of Print.
+package conf
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+	_ "time/tzdata" // the business zone must be known on machines without zone files, too
+
+	"capri"
+	"capri/definition/nearest"
+)
+
+// DefaultFile is read when nobody names another; it need not exist.
+const DefaultFile = "conf/capri.yaml"
+
+// Config is the effective configuration. Every key is explained in capri.yaml.
+type Config struct {
+	Timezone   string     `conf:"timezone"`
+	Data       string     `conf:"data"`
+	Listen     string     `conf:"listen"`
+	Log        Log        `conf:"log"`
+	Database   Database   `conf:"database"`
+	Redis      Redis      `conf:"redis"`
+	Node       Node       `conf:"node"`
+	Worker     Worker     `conf:"worker"`
+	Dependency Dependency `conf:"dependency"`
+	Dispatch   Dispatch   `conf:"dispatch"`
+
+	zone   *time.Location
+	origin map[string]string // where each key that is not built in came from
+}
+
+// Log says how much is logged and in which form.
+type Log struct {
+	Level  string `conf:"level"`
+	Format string `conf:"format"`
+}
+
+// Database says where the truth is kept: SQLite in the data directory unless a DSN names MySQL or MariaDB.
+type Database struct {
+	DSN          string `conf:"dsn,secret"`
+	PasswordFile string `conf:"password_file"`
+	Connections  int    `conf:"connections"`
+	Beats        int    `conf:"beat_connections"`
+}
+
+// Drivers that Database.Driver names.
+const (
+	SQLite = "sqlite"
+	MySQL  = "mysql"
+)
+
+// Driver follows from the DSN, so that the two can never contradict each other.
+func (d Database) Driver() string {
+	if d.DSN == "" {
+		return SQLite
+	}
+	return MySQL
+}
+
+// Redis makes things quicker where there is one; an empty Addr is a valid choice.
+type Redis struct {
+	Addr         string `conf:"addr"`
+	Password     string `conf:"password,secret"`
+	PasswordFile string `conf:"password_file"`
+	DB           int    `conf:"db"`
+}
+
+// Node is how this machine registers as a worker.
+type Node struct {
+	Name     string `conf:"name"`
+	Pool     string `conf:"pool"`
+	Slots    int    `conf:"slots"`
+	MemoryMB int    `conf:"memory_mb"`
+}
+
+// Worker is how a worker takes and starts jobs.
+type Worker struct {
+	DefaultAccount string        `conf:"default_account"`
+	PollInterval   time.Duration `conf:"poll_interval"`
+	ClaimLimit     int           `conf:"claim_limit"`
+	Path           string        `conf:"path"`
+	PassEnv        []string      `conf:"pass_env"`
+}
+
+// Dependency is how waiting batches' conditions are looked at.
+type Dependency struct {
+	Interval    time.Duration `conf:"interval"`
+	Parallel    int           `conf:"parallel"`
+	PathTimeout time.Duration `conf:"path_timeout"`
+}
+
+// Dispatch is how ready batches are handed to nodes.
+type Dispatch struct {
+	Interval time.Duration `conf:"interval"`
+}
+
+// Default gives the built-in values, before anything is derived from the machine (see derive).
+func Default() *Config {
+	return &Config{
+		Timezone: "UTC",
+		Data:     "./capri-data",
+		Listen:   "127.0.0.1:8680",
+		Log:      Log{Level: "info", Format: "text"},
+		Database: Database{Connections: 20, Beats: 3},
+		Node:     Node{Pool: "default"},
+		Worker: Worker{
+			DefaultAccount: "nobody",
+			PollInterval:   500 * time.Millisecond,
+			ClaimLimit:     100,
+			Path:           "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			PassEnv:        []string{"LANG", "LC_ALL", "TZ"},
+		},
+		Dependency: Dependency{Interval: 30 * time.Second, Parallel: 16, PathTimeout: 10 * time.Second},
+		Dispatch:   Dispatch{Interval: time.Second},
+	}
+}
+
+// SlotsPerCPU is what node.slots: 0 means. Most jobs of a batch scheduler wait for a cluster or a database, so
+// a machine holds several per CPU; tasks that compute say so with worker.slots.
+const SlotsPerCPU = 4
+
+// Load reads the configuration. file is DefaultFile unless somebody named another, which explicit tells: a
+// missing default file means the built-in values, a missing file that was asked for is an error. overrides
+// are the flags that were given, by key ("listen", "database.dsn").
+func Load(file string, explicit bool, overrides map[string]string) (*Config, error) {
+	c := Default()
+	c.origin = map[string]string{}
+	var wrong capri.FieldErrors
+
+	given, err := readFile(file, explicit)
+	if err != nil {
+		var several capri.FieldErrors
+		if !asFieldErrors(err, &several) {
+			return nil, err
+		}
+		wrong = append(wrong, several...)
+	}
+	// Later layers come later in the list, and simply set the field again.
+	given = append(given, fromEnvironment(os.Environ())...)
+	for _, key := range sortedKeys(overrides) {
+		given = append(given, setting{key: key, text: overrides[key], where: "command line"})
+	}
+
+	fields := fieldsOf(c)
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.key)
+	}
+	bad := map[string]*capri.FieldError{} // by key: a later layer that sets the key rightly cures an earlier one
+	for _, s := range given {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.key == s.key })
+		if i < 0 {
+			wrong = append(wrong, &capri.FieldError{Field: s.key, Want: wantKey(s.key, names), Where: s.where})
+			continue
+		}
+		f := fields[i]
+		if want := f.set(s.text); want != "" {
+			bad[f.key] = &capri.FieldError{Field: f.key, Value: f.shown(s.text), Want: want, Where: s.where}
+			continue
+		}
+		delete(bad, f.key)
+		c.origin[f.key] = s.where
+	}
+	c.readPasswordFiles(bad)
+	c.validate(bad)
+	for _, f := range fields { // in the order of the keys, so that messages are stable
+		if e := bad[f.key]; e != nil {
+			wrong = append(wrong, e)
+		}
+	}
+	if err := wrong.OrNil(); err != nil {
+		return nil, err
+	}
+	c.derive()
+	return c, nil
+}
+
+// Zone is the business zone.
+func (c *Config) Zone() *time.Location {
+	if c.zone == nil { // a Config that a test put together by hand
+		zone, err := time.LoadLocation(c.Timezone)
+		if err != nil {
+			panic(fmt.Sprintf("conf: timezone %q was never validated: %v", c.Timezone, err))
+		}
+		return zone
+	}
+	return c.zone
+}
+
+// derive fills in what depends on the machine.
+func (c *Config) derive() {
+	if c.Node.Name == "" {
+		// An unknown host name is no reason not to start; two such workers are told apart by their directories.
+		if host, err := os.Hostname(); err == nil && validName(host) {
+			c.Node.Name = host
+		} else {
+			c.Node.Name = "localhost"
+		}
+		c.origin["node.name"] = "the host's name"
+	}
+	if c.Node.Slots == 0 {
+		c.Node.Slots = SlotsPerCPU * runtime.NumCPU()
+		c.origin["node.slots"] = fmt.Sprintf("%d for each of %d CPUs", SlotsPerCPU, runtime.NumCPU())
+	}
+}
+
+// readPasswordFiles puts the passwords where the drivers look for them. A file keeps a password out of the
+// environment and of `ps`, and is what Docker and Kubernetes secrets are.
+func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
+	read := func(key, file string) string {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			bad[key] = c.wrong(key, file, "a file that can be read: "+reason(err))
+		}
+		return strings.TrimRight(string(data), "\r\n")
+	}
+	if f := c.Database.PasswordFile; f != "" {
+		switch password := read("database.password_file", f); {
+		case bad["database.password_file"] != nil:
+		case c.Database.DSN == "":
+			bad["database.password_file"] = c.wrong("database.password_file", f, "a database.dsn beside it, since SQLite has no password")
+		default:
+			dsn, err := withPassword(c.Database.DSN, password)
+			if err != nil {
+				bad["database.password_file"] = c.wrong("database.password_file", f, err.Error())
+			} else {
+				c.Database.DSN = dsn
+			}
+		}
+	}
+	if f := c.Redis.PasswordFile; f != "" {
+		password := read("redis.password_file", f)
+		if c.Redis.Password != "" && bad["redis.password_file"] == nil {
+			bad["redis.password_file"] = c.wrong("redis.password_file", f, "either redis.password or a file, not both")
+		}
+		c.Redis.Password = password
+	}
+}
+
+// wrong makes an error that says where the key's value came from.
+func (c *Config) wrong(key, value, want string) *capri.FieldError {
+	return &capri.FieldError{Field: key, Value: value, Want: want, Where: c.origin[key]}
+}
+
+func wantKey(key string, names []string) string {
+	if near := nearest.Word(key, names); near != "" {
+		return "a key that exists; did you mean " + near + "?"
+	}
+	// The right leaf in the wrong place, or a place with a wrong leaf: list the place.
+	place, _, _ := strings.Cut(key, ".")
+	var there []string
+	for _, n := range names {
+		if strings.HasPrefix(n, place+".") {
+			there = append(there, n)
+		}
+	}
+	if len(there) == 0 {
+		there = names
+	}
+	return "one of the keys of " + DefaultFile + ": " + strings.Join(there, ", ")
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// reason cuts the path off a *PathError: the message names the file already.
+func reason(err error) string {
+	if pe, ok := err.(*os.PathError); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+func displayName(file string) string { return filepath.ToSlash(file) }

@@ -1,0 +1,125 @@
+// Package dialect holds the few differences between MySQL/MariaDB and SQLite, each with a name. Everything
+// else that the store says is the same text for both. A new difference gets a field here and a line in the
+// store's conformance suite, never an if in the store.
+package dialect
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Dialect is one database's way of saying what the other says differently.
+type Dialect struct {
+	Name string // "mysql" or "sqlite": the folder of its migrations, and goose's name
+
+	// NowMillis is the database's clock as epoch milliseconds; "" where the database lives in this process and
+	// has no clock of its own.
+	NowMillis string
+
+	// ForUpdate and ForShare end a SELECT that must see, and keep, the newest rows. SQLite has one writer at a
+	// time (BEGIN IMMEDIATE), so the transaction itself is the lock.
+	ForUpdate, ForShare string
+
+	// Isolation of write transactions (design §4 rule 2: READ COMMITTED lost a condition).
+	Isolation sql.IsolationLevel
+
+	// ChunkRows bounds the rows of one statement. SQLite's is small so that no write keeps beats and the API waiting
+	// for more than about 50 ms, and within its limit of 32,766 parameters.
+	ChunkRows int
+
+	// Bigint names the type of CAST to a 64-bit integer.
+	Bigint string
+
+	IsDuplicate func(error) bool // a unique key exists already
+	IsRetryable func(error) bool // roll back and run the whole transaction again
+	IsDown      func(error) bool // the database cannot be reached
+}
+
+// MySQL is MySQL 8 and MariaDB 10.6+.
+var MySQL = &Dialect{
+	Name:      "mysql",
+	NowMillis: "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+	ForUpdate: " FOR UPDATE",
+	ForShare:  " LOCK IN SHARE MODE",
+	Isolation: sql.LevelRepeatableRead,
+	ChunkRows: 500,
+	Bigint:    "SIGNED",
+	IsDuplicate: func(err error) bool {
+		var e *mysql.MySQLError
+		return errors.As(err, &e) && e.Number == 1062
+	},
+	IsRetryable: func(err error) bool {
+		var e *mysql.MySQLError
+		if errors.As(err, &e) {
+			// deadlock; lock wait timeout (half a transaction is still open); row changed since read (MariaDB snapshot)
+			return e.Number == 1213 || e.Number == 1205 || e.Number == 1020
+		}
+		return lostConnection(err)
+	},
+	IsDown: func(err error) bool {
+		var e *mysql.MySQLError
+		if errors.As(err, &e) {
+			switch e.Number {
+			case 1040, 1053, 1290, 1836, 1927, 3169: // too many connections, shutting down, read-only, killed
+				return true
+			}
+			return false
+		}
+		return lostConnection(err)
+	},
+}
+
+func lostConnection(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
+}
+
+// SQLite is the embedded default.
+var SQLite = &Dialect{
+	Name:      "sqlite",
+	Isolation: sql.LevelDefault,
+	ChunkRows: 500,
+	Bigint:    "INTEGER",
+	IsDuplicate: func(err error) bool {
+		var e *sqlite.Error
+		return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID)
+	},
+	IsRetryable: func(err error) bool {
+		var e *sqlite.Error
+		return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
+	},
+	IsDown: func(err error) bool {
+		var e *sqlite.Error
+		if !errors.As(err, &e) {
+			return false
+		}
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY:
+			return true
+		}
+		return false
+	},
+}
+
+// Upsert ends an INSERT: where a row with these keys exists, the listed columns take the new values.
+func (d *Dialect) Upsert(keys []string, columns ...string) string {
+	set := make([]string, len(columns))
+	if d == MySQL {
+		for i, c := range columns {
+			set[i] = c + " = VALUES(" + c + ")"
+		}
+		return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ", ")
+	}
+	for i, c := range columns {
+		set[i] = c + " = excluded." + c
+	}
+	return " ON CONFLICT (" + strings.Join(keys, ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
+}
