@@ -11,8 +11,8 @@ type Conditions struct {
 	Notes      []string // what is not waited for, and why (before the parent's first valid mark)
 }
 
-// Unmet is the number of groups at birth.
-func (c *Conditions) Unmet() int {
+// Groups is the number of groups: what Batch.Unmet is at birth.
+func (c *Conditions) Groups() int {
 	n, last := len(c.Inputs)+len(c.ThirdParty), -1
 	for _, p := range c.Parents {
 		if p.Group != last { // rows of a group stand together

@@ -143,16 +143,7 @@ const SlotsPerCPU = 4
 func Load(file string, explicit bool, overrides map[string]string) (*Config, error) {
 	c := Default()
 	c.origin = map[string]string{}
-	var wrong capri.FieldErrors
-
-	given, err := readFile(file, explicit)
-	if err != nil {
-		var several capri.FieldErrors
-		if !asFieldErrors(err, &several) {
-			return nil, err
-		}
-		wrong = append(wrong, several...)
-	}
+	given, wrong := readFile(file, explicit)
 	// Later layers come later in the list, and simply set the field again.
 	given = append(given, fromEnvironment(os.Environ())...)
 	for _, key := range sortedKeys(overrides) {

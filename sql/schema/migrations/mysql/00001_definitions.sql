@@ -57,7 +57,10 @@ CREATE TABLE IF NOT EXISTS id_block (
   next_id BIGINT      NOT NULL
 ) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
-INSERT INTO id_block (name, next_id) VALUES ('task', 1), ('batch', 1);
+-- 'definitions' is the lock under which definitions change. DDL commits by itself, so an interrupted migration runs
+-- again from the top: everything here has to bear that.
+INSERT INTO id_block (name, next_id) VALUES ('task', 1), ('batch', 1), ('definitions', 1)
+ON DUPLICATE KEY UPDATE next_id = next_id;
 
 -- The newest version of each task. definition is the task file's content as JSON.
 CREATE TABLE IF NOT EXISTS task (

@@ -57,7 +57,8 @@ CREATE TABLE IF NOT EXISTS id_block (
   next_id BIGINT      NOT NULL
 );
 
-INSERT INTO id_block (name, next_id) VALUES ('task', 1), ('batch', 1);
+-- 'definitions' is the lock under which definitions change.
+INSERT INTO id_block (name, next_id) VALUES ('task', 1), ('batch', 1), ('definitions', 1);
 
 -- The newest version of each task. definition is the task file's content as JSON.
 CREATE TABLE IF NOT EXISTS task (

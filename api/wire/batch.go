@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"time"
+
+	"capri"
+)
+
+// Batch is a row of task_work.
+type Batch struct {
+	ID           capri.BatchID `json:"id"`
+	Task         string        `json:"task"`
+	TaskID       capri.TaskID  `json:"task_id"`
+	TaskVersion  int           `json:"task_version"`
+	Period       capri.Period  `json:"period"`
+	BatchNo      capri.BatchNo `json:"batch_no"`
+	RunNo        int           `json:"run_no"`
+	Latest       bool          `json:"latest"`
+	Origin       string        `json:"origin" enum:"mark,catch_up,execute,rerun,cold_start"`
+	ScheduleTime *time.Time    `json:"schedule_time"`
+	DataStart    *time.Time    `json:"data_start"`
+	DataEnd      *time.Time    `json:"data_end"`
+	CreateTime   *time.Time    `json:"create_time"`
+
+	State       string     `json:"state" enum:"waiting,assigned,running,finished"`
+	FinishState string     `json:"finish_state" enum:"none,success,failed,killed,dependency_timeout,output_timeout,skipped"`
+	Unmet       int        `json:"unmet"`
+	Held        bool       `json:"held"`
+	KillRequest bool       `json:"kill_request"`
+	Node        string     `json:"node"`
+	Attempt     int        `json:"attempt"`
+	AssignTime  *time.Time `json:"assign_time"`
+	StartTime   *time.Time `json:"start_time"`
+	FinishTime  *time.Time `json:"finish_time"`
+	NotBefore   *time.Time `json:"not_before"`
+	SkipAt      *time.Time `json:"skip_at"`
+
+	Priority     int    `json:"priority"`
+	Slots        int    `json:"slots"`
+	MemoryMB     int    `json:"memory_mb"`
+	Pool         string `json:"pool"`
+	Account      string `json:"account"`
+	QualityState int    `json:"quality_state" doc:"0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked"`
+	Failures     int    `json:"failures"`
+	Rejections   int    `json:"rejections"`
+	Losses       int    `json:"losses"`
+
+	DependencyTimeoutAt *time.Time `json:"dependency_timeout_at"`
+	OutputTimeoutAt     *time.Time `json:"output_timeout_at"`
+	NotifiedAt          *time.Time `json:"notified_at"`
+	ActualMemoryMB      int        `json:"actual_memory_mb"`
+	ActualProcesses     int        `json:"actual_processes"`
+	Progress            int        `json:"progress"`
+	ApplicationID       string     `json:"application_id"`
+	Message             string     `json:"message"`
+}
+
+// BatchOf writes a stored batch.
+func BatchOf(b *capri.Batch, task string, zone *time.Location) Batch {
+	return Batch{
+		ID: b.ID, Task: task, TaskID: b.TaskID, TaskVersion: b.TaskVersion, Period: b.Period, BatchNo: b.BatchNo,
+		RunNo: b.RunNo, Latest: b.Latest, Origin: b.Origin.String(), ScheduleTime: At(b.ScheduleTime, zone),
+		DataStart: At(b.DataStart, zone), DataEnd: At(b.DataEnd, zone), CreateTime: At(b.CreateTime, zone),
+		State: b.State.String(), FinishState: b.FinishState.String(), Unmet: b.Unmet, Held: b.Held, KillRequest: b.KillRequest,
+		Node: b.Node, Attempt: b.Attempt, AssignTime: At(b.AssignTime, zone), StartTime: At(b.StartTime, zone),
+		FinishTime: At(b.FinishTime, zone), NotBefore: At(b.NotBefore, zone), SkipAt: At(b.SkipAt, zone),
+		Priority: b.Priority, Slots: b.Slots, MemoryMB: b.MemoryMB, Pool: b.Pool, Account: b.Account,
+		QualityState: b.QualityState, Failures: b.Failures, Rejections: b.Rejections, Losses: b.Losses,
+		DependencyTimeoutAt: At(b.DependencyTimeoutAt, zone), OutputTimeoutAt: At(b.OutputTimeoutAt, zone),
+		NotifiedAt: At(b.NotifiedAt, zone), ActualMemoryMB: b.ActualMemoryMB, ActualProcesses: b.ActualProcesses,
+		Progress: b.Progress, ApplicationID: b.ApplicationID, Message: b.Message,
+	}
+}
+
+// BatchDetail is a batch with all that is known of it.
+type BatchDetail struct {
+	Batch
+	Conditions []Condition `json:"conditions"`
+	Events     []Event     `json:"events" doc:"oldest first; the birth is the row itself"`
+	Attempts   []Attempt   `json:"attempts"`
+}
+
+// Condition is one thing a batch waits for, or a path that it is to produce.
+type Condition struct {
+	Kind        string        `json:"kind" enum:"input,output,third_party,parent"`
+	State       string        `json:"state" enum:"met,unmet"`
+	Path        string        `json:"path,omitempty"`
+	Flag        string        `json:"flag,omitempty"`
+	Code        string        `json:"code,omitempty"`
+	Period      capri.Period  `json:"period,omitempty"`
+	Parent      string        `json:"parent,omitempty"`
+	BatchNo     capri.BatchNo `json:"batch_no,omitempty" doc:"of the parent, or of the third party's interval"`
+	Group       int           `json:"group,omitempty" doc:"conditions on a parent of one group belong to one dependency"`
+	Policy      string        `json:"policy,omitempty"`
+	BatchID     capri.BatchID `json:"batch_id,omitempty" doc:"the parent's latest run, where there is one"`
+	BatchState  string        `json:"batch_state,omitempty"`
+	FinishState string        `json:"batch_finish_state,omitempty"`
+}
+
+// Event is one change of a batch.
+type Event struct {
+	At          time.Time `json:"at"`
+	State       string    `json:"state"`
+	FinishState string    `json:"finish_state"`
+	Attempt     int       `json:"attempt"`
+	Node        string    `json:"node"`
+	Held        bool      `json:"held"`
+	KillRequest bool      `json:"kill_request"`
+	Latest      bool      `json:"latest"`
+	Who         string    `json:"who"`
+	Why         string    `json:"why"`
+}
+
+// Attempt is one assignment of a batch to a node, read out of its events.
+type Attempt struct {
+	Attempt     int        `json:"attempt"`
+	Node        string     `json:"node"`
+	Assigned    *time.Time `json:"assigned"`
+	Started     *time.Time `json:"started"`
+	Ended       *time.Time `json:"ended"`
+	FinishState string     `json:"finish_state"`
+	Why         string     `json:"why"`
+}
+
+// Batches asks for a list. Times are business time or RFC 3339.
+type Batches struct {
+	Task     string
+	State    string // a state or a finish state
+	From, To string
+	ByData   bool
+	Late     bool
+	AllRuns  bool
+	Limit    int
+	BeforeID capri.BatchID // the last id of the page before
+}
+
+// IDs names batches for kill, hold and release.
+type IDs struct {
+	IDs    []capri.BatchID `json:"ids" minItems:"1" maxItems:"10000"`
+	Reason string          `json:"reason,omitempty" maxLength:"1000"`
+}
+
+// IDResult is what became of one of them.
+type IDResult struct {
+	ID     capri.BatchID `json:"id"`
+	Result string        `json:"result" enum:"done,asked,unchanged,not_found"`
+	Detail string        `json:"detail"`
+}
+
+// Why is the answer to "why is it not running?".
+type Why struct {
+	Batch      Batch      `json:"batch"`
+	Ready      bool       `json:"ready" doc:"nothing but a free node is missing"`
+	Summary    string     `json:"summary"`
+	Causes     []Cause    `json:"causes"`
+	MayStartAt *time.Time `json:"may_start_at"`
+}
+
+// Cause is one thing that holds a batch up, with where it begins.
+type Cause struct {
+	Kind   string `json:"kind"`
+	Detail string `json:"detail"`
+	Root   Root   `json:"root"`
+	Owner  string `json:"owner"`
+}
+
+// Root is what one would have to look after for the batch to run.
+type Root struct {
+	Kind    string        `json:"kind"`
+	Name    string        `json:"name"`
+	BatchID capri.BatchID `json:"batch_id"`
+}
+
+// ColdStart asks for a range of batches to be made.
+type ColdStart struct {
+	Period  capri.Period `json:"period"`
+	From    string       `json:"from"`
+	To      string       `json:"to"`
+	Group   string       `json:"group,omitempty"`
+	Tasks   []string     `json:"tasks,omitempty"`
+	Only    string       `json:"only,omitempty" enum:"missing,all,failed" default:"missing"`
+	ByData  bool         `json:"by_data,omitempty"`
+	Preview bool         `json:"preview,omitempty"`
+}
+
+// ColdStarted is what a cold start did, or would do. ID is kept for stored campaigns.
+type ColdStarted struct {
+	ID    *int64          `json:"id"`
+	Items []ColdStartItem `json:"items"`
+	Made  int             `json:"made"`
+}
+
+// ColdStartItem is what happens to one batch_no.
+type ColdStartItem struct {
+	Task         string        `json:"task"`
+	BatchNo      capri.BatchNo `json:"batch_no"`
+	ScheduleTime time.Time     `json:"schedule_time"`
+	Action       string        `json:"action" enum:"new,left_alone,exists,new_run,refused"`
+	Reason       string        `json:"reason"`
+}

@@ -1,0 +1,69 @@
+package wire
+
+import (
+	"time"
+
+	"capri"
+)
+
+// Node is a row of capri_schedul_cluster.
+type Node struct {
+	Host          string     `json:"host"`
+	IP            string     `json:"ip"`
+	Port          int        `json:"port"`
+	Pool          string     `json:"pool"`
+	Slots         int        `json:"slots"`
+	BootID        string     `json:"boot_id"`
+	Beat          int64      `json:"beat"`
+	LastCheckTime *time.Time `json:"last_check_time"`
+	CheckInterval int        `json:"check_interval"`
+	Lost          bool       `json:"lost"`
+	IsStop        bool       `json:"is_stop" doc:"draining: takes nothing new"`
+	StopTime      *time.Time `json:"stop_time"`
+	StartTime     *time.Time `json:"start_time"`
+	Memory        int        `json:"memory" doc:"MB"`
+	CPULoad       float64    `json:"cpu_load"`
+	MemoryLoad    float64    `json:"memory_load"`
+	DiskFree      int64      `json:"disk_free" doc:"MB"`
+	TaskNum       int        `json:"task_num"`
+}
+
+// NodeOf writes a stored node.
+func NodeOf(n *capri.Node, zone *time.Location) Node {
+	return Node{
+		Host: n.Name, IP: n.IP, Port: n.Port, Pool: n.Pool, Slots: n.Slots, BootID: n.BootID, Beat: n.Beat,
+		LastCheckTime: At(n.LastCheckTime, zone), CheckInterval: n.CheckInterval, Lost: n.Lost, IsStop: n.Draining,
+		StopTime: At(n.StopTime, zone), StartTime: At(n.StartTime, zone), Memory: n.MemoryMB, CPULoad: n.CPULoad,
+		MemoryLoad: n.MemoryLoad, DiskFree: n.DiskFreeMB, TaskNum: n.TaskNum,
+	}
+}
+
+// Service is a row of the timetable with who leads it and how its last run went.
+type Service struct {
+	Service    string         `json:"service"`
+	Holder     string         `json:"holder"`
+	Epoch      int64          `json:"epoch"`
+	AcquiredAt *time.Time     `json:"acquired_at"`
+	Paused     bool           `json:"paused"`
+	Reason     string         `json:"paused_reason"`
+	Until      *time.Time     `json:"paused_until"`
+	MaxRunning int            `json:"max_running" doc:"-1 no limit"`
+	Triggered  *time.Time     `json:"triggered_at"`
+	LastRun    *time.Time     `json:"last_run"`
+	DurationMS int64          `json:"duration_ms"`
+	Counts     map[string]int `json:"counts"`
+	Error      string         `json:"error"`
+}
+
+// Pause stops dispatch.
+type Pause struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"255"`
+	Until  string `json:"until,omitempty" doc:"business time or RFC 3339; empty: until somebody resumes it"`
+}
+
+// Said is what a third party reports for one interval.
+type Said struct {
+	Said    string       `json:"said" enum:"ready,fail,withdraw"`
+	Period  capri.Period `json:"period"`
+	BatchNo string       `json:"batch_no"`
+}

@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"capri"
+	"capri/sql/store"
+)
+
+// AdminApp is the app whose key lies in the data directory of a standalone Capri.
+const AdminApp = "admin"
+
+// AdminKeyFile is where that key lies.
+func AdminKeyFile(dir string) string { return filepath.Join(dir, "admin.key") }
+
+// EnsureAdminKey makes the first app of a standalone Capri, so that its owner has a key without asking
+// anybody: DIR/admin.key, readable by its owner alone. Whoever can read the data directory can read the
+// database, so the file gives away nothing that is not given already.
+//
+//	file   row        then
+//	no     no         first start: make a key, write the file, then the row
+//	yes    no         a new database, or a crash in between: the row is made for the file's key
+//	yes    other key  the database was restored or replaced: the file's key becomes the app's
+//	no     yes        the file was lost: a new key for both; the old one ends
+//	yes    same       nothing to do
+//
+// An app `admin` that somebody disabled, or gave another role, stays so: that was a decision, not damage. It
+// reports whether a new key was made.
+func EnsureAdminKey(ctx context.Context, s *store.Store, dir string) (made bool, err error) {
+	key, err := ReadKey(AdminKeyFile(dir))
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		key = NewKey()
+		// The file comes first: a key in the file without a row is repaired at the next start, a row whose key
+		// nobody has would need to be replaced.
+		if err := writeNew(AdminKeyFile(dir), key); errors.Is(err, fs.ErrExist) {
+			// Somebody else started at the same moment and was first; its key counts.
+			if key, err = ReadKey(AdminKeyFile(dir)); err != nil {
+				return false, err
+			}
+		} else if err != nil {
+			return false, err
+		} else {
+			made = true
+		}
+	default:
+		return false, err
+	}
+
+	if app, err := s.AppByKeyHash(ctx, Hash(key)); err == nil {
+		if app.Name != AdminApp {
+			return made, fmt.Errorf("%s holds the key of the app %s: remove the file, and start again", AdminKeyFile(dir), app.Name)
+		}
+		return made, nil
+	} else if !errors.Is(err, capri.ErrNotFound) {
+		return made, err
+	}
+	admin := store.App{Name: AdminApp, Role: string(SuperAdmin), Enabled: true}
+	apps, err := s.Apps(ctx)
+	if err != nil {
+		return made, err
+	}
+	for _, a := range apps {
+		if a.Name == AdminApp {
+			admin = a // keeps the role, and whether it is enabled
+		}
+	}
+	return made, s.Write(ctx, "make the admin app", "standalone", func(tx *store.Tx) error {
+		if err := tx.SaveApp(admin, Hash(key)); err != nil {
+			return err
+		}
+		return tx.LogAction("app_key", AdminApp, "key taken from the data directory")
+	})
+}
+
+// ReadKey reads a key from a file.
+func ReadKey(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(data))
+	if !strings.HasPrefix(key, keyPrefix) || strings.ContainsAny(key, " \t\r\n") {
+		return "", fmt.Errorf("%s does not hold an app key (%s…)", file, keyPrefix)
+	}
+	return key, nil
+}
+
+// writeNew writes a file that must not exist yet, whole or not at all: the bytes are on the disk before the
+// name is, so that a crash leaves no empty key behind. Link fails where the name exists, as O_EXCL does.
+func writeNew(file, key string) error {
+	if _, err := os.Lstat(file); err == nil {
+		return fs.ErrExist
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".admin.key-*") // O_EXCL and 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(key + "\n")
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Link(tmp.Name(), file)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return fs.ErrExist
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"capri"
+	"capri/api/wire"
+)
+
+const (
+	get    = http.MethodGet
+	post   = http.MethodPost
+	put    = http.MethodPut
+	remove = http.MethodDelete
+)
+
+// one sends a request whose answer is a T.
+func one[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (T, error) {
+	var out T
+	err := c.call(ctx, method, path, query, body, &out)
+	return out, err
+}
+
+// values makes a query of pairs; empty ones are left out.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
+
+func number[T ~int | ~int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+func truth(b bool) string {
+	if b {
+		return "true"
+	}
+	return ""
+}
+
+func (c *Client) Status(ctx context.Context) (wire.Status, error) {
+	return one[wire.Status](ctx, c, get, "/status", nil, nil)
+}
+
+// TaskFilter narrows a list of tasks; empty fields do not.
+type TaskFilter struct {
+	Group, Owner, Period, Enabled string
+}
+
+func (c *Client) Tasks(ctx context.Context, f TaskFilter) ([]wire.Task, error) {
+	return one[[]wire.Task](ctx, c, get, "/tasks", values("group", f.Group, "owner", f.Owner, "period", f.Period, "enabled", f.Enabled), nil)
+}
+
+func (c *Client) Task(ctx context.Context, name string) (wire.Task, error) {
+	return one[wire.Task](ctx, c, get, path("tasks", name), nil, nil)
+}
+
+func (c *Client) TaskHistory(ctx context.Context, name string) ([]wire.TaskVersion, error) {
+	return one[[]wire.TaskVersion](ctx, c, get, path("tasks", name, "history"), nil, nil)
+}
+
+func (c *Client) Apply(ctx context.Context, a wire.Apply) (wire.Applied, error) {
+	return one[wire.Applied](ctx, c, post, "/tasks:apply", nil, a)
+}
+
+func (c *Client) EnableTask(ctx context.Context, name string, enabled bool) (wire.Task, error) {
+	verb := ":disable"
+	if enabled {
+		verb = ":enable"
+	}
+	return one[wire.Task](ctx, c, post, path("tasks", name)+verb, nil, nil)
+}
+
+func (c *Client) DeleteTask(ctx context.Context, name string) error {
+	return c.call(ctx, remove, path("tasks", name), nil, nil, nil)
+}
+
+// Export gives task files' YAML.
+func (c *Client) Export(ctx context.Context, group string, names []string) ([]byte, error) {
+	resp, err := c.send(ctx, get, "/tasks:export", values("group", group, "names", strings.Join(names, ",")), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+func (c *Client) Execute(ctx context.Context, task string) (wire.Batch, error) {
+	return one[wire.Batch](ctx, c, post, path("tasks", task)+":execute", nil, nil)
+}
+
+func (c *Client) ColdStart(ctx context.Context, cs wire.ColdStart) (wire.ColdStarted, error) {
+	return one[wire.ColdStarted](ctx, c, post, "/cold-starts", nil, cs)
+}
+
+func (c *Client) Plan(ctx context.Context, task, from, to string, limit int) ([]wire.PlanRow, error) {
+	return one[[]wire.PlanRow](ctx, c, get, "/plan", values("task", task, "from", from, "to", to, "limit", number(limit)), nil)
+}
+
+func (c *Client) Batches(ctx context.Context, b wire.Batches) ([]wire.Batch, error) {
+	return one[[]wire.Batch](ctx, c, get, "/batches", values("task", b.Task, "state", b.State, "from", b.From, "to", b.To, "by_data", truth(b.ByData),
+		"late", truth(b.Late), "all_runs", truth(b.AllRuns), "limit", number(b.Limit), "before_id", number(b.BeforeID)), nil)
+}
+
+func batchPath(id capri.BatchID) string { return path("batches", strconv.FormatInt(int64(id), 10)) }
+
+func (c *Client) Batch(ctx context.Context, id capri.BatchID) (wire.BatchDetail, error) {
+	return one[wire.BatchDetail](ctx, c, get, batchPath(id), nil, nil)
+}
+
+func (c *Client) Why(ctx context.Context, id capri.BatchID) (wire.Why, error) {
+	return one[wire.Why](ctx, c, get, batchPath(id)+"/why", nil, nil)
+}
+
+// Kill, Hold and Release do what they say to several batches.
+func (c *Client) Kill(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
+	return one[[]wire.IDResult](ctx, c, post, "/batches:kill", nil, ids)
+}
+
+func (c *Client) Hold(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
+	return one[[]wire.IDResult](ctx, c, post, "/batches:hold", nil, ids)
+}
+
+func (c *Client) Release(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
+	return one[[]wire.IDResult](ctx, c, post, "/batches:release", nil, ids)
+}
+
+// Log is a piece of a batch's output.
+type Log struct {
+	Data     []byte
+	Next     int64
+	Complete bool // no more will come after Next
+}
+
+// Log reads a piece; attempt 0 is the newest, limit 0 leaves the size to the server.
+func (c *Client) Log(ctx context.Context, id capri.BatchID, attempt int, stderr bool, offset int64, limit int) (Log, error) {
+	stream := "out"
+	if stderr {
+		stream = "err"
+	}
+	resp, err := c.send(ctx, get, batchPath(id)+"/logs", values("attempt", number(attempt), "stream", stream, "offset", number(offset), "limit", number(limit)), nil)
+	if err != nil {
+		return Log{}, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return Log{}, c.unreachable(err)
+	}
+	next, err := strconv.ParseInt(resp.Header.Get(wire.HeaderNextOffset), 10, 64)
+	if err != nil {
+		return Log{}, c.unreachable(fmt.Errorf("its answer has no %s", wire.HeaderNextOffset))
+	}
+	return Log{Data: data, Next: next, Complete: resp.Header.Get(wire.HeaderComplete) == "true"}, nil
+}
+
+func (c *Client) ThirdParty(ctx context.Context, code string, said wire.Said) error {
+	return c.call(ctx, post, path("third-party", code), nil, said, nil)
+}
+
+func (c *Client) Nodes(ctx context.Context) ([]wire.Node, error) {
+	return one[[]wire.Node](ctx, c, get, "/nodes", nil, nil)
+}
+
+func (c *Client) DrainNode(ctx context.Context, name string) error {
+	return c.call(ctx, post, path("nodes", name)+":drain", nil, nil, nil)
+}
+
+func (c *Client) ResumeNode(ctx context.Context, name string) error {
+	return c.call(ctx, post, path("nodes", name)+":resume", nil, nil, nil)
+}
+
+func (c *Client) RemoveNode(ctx context.Context, name string) error {
+	return c.call(ctx, remove, path("nodes", name), nil, nil, nil)
+}
+
+func (c *Client) Services(ctx context.Context) ([]wire.Service, error) {
+	return one[[]wire.Service](ctx, c, get, "/services", nil, nil)
+}
+
+func (c *Client) TriggerService(ctx context.Context, name string) error {
+	return c.call(ctx, post, path("services", name)+":trigger", nil, nil, nil)
+}
+
+func (c *Client) PauseDispatch(ctx context.Context, p wire.Pause) error {
+	return c.call(ctx, post, "/dispatch:pause", nil, p, nil)
+}
+
+func (c *Client) ResumeDispatch(ctx context.Context) error {
+	return c.call(ctx, post, "/dispatch:resume", nil, nil, nil)
+}
+
+func (c *Client) Alerts(ctx context.Context, limit int) ([]wire.Alert, error) {
+	return one[[]wire.Alert](ctx, c, get, "/alerts", values("limit", number(limit)), nil)
+}
+
+func (c *Client) Actions(ctx context.Context, limit int) ([]wire.Action, error) {
+	return one[[]wire.Action](ctx, c, get, "/actions", values("limit", number(limit)), nil)
+}
+
+func (c *Client) Users(ctx context.Context) ([]wire.User, error) {
+	return one[[]wire.User](ctx, c, get, "/users", nil, nil)
+}
+
+func (c *Client) SaveUser(ctx context.Context, u wire.User) error {
+	return c.call(ctx, put, path("users", u.Name), nil, u, nil)
+}
+
+func (c *Client) DeleteUser(ctx context.Context, name string) error {
+	return c.call(ctx, remove, path("users", name), nil, nil, nil)
+}
+
+func (c *Client) Departments(ctx context.Context) ([]wire.Department, error) {
+	return one[[]wire.Department](ctx, c, get, "/departments", nil, nil)
+}
+
+func (c *Client) SaveDepartment(ctx context.Context, d wire.Department) error {
+	return c.call(ctx, put, path("departments", d.Name), nil, d, nil)
+}
+
+func (c *Client) DeleteDepartment(ctx context.Context, name string) error {
+	return c.call(ctx, remove, path("departments", name), nil, nil, nil)
+}
+
+func (c *Client) AccountGrants(ctx context.Context) ([]wire.AccountGrant, error) {
+	return one[[]wire.AccountGrant](ctx, c, get, "/account-grants", nil, nil)
+}
+
+func (c *Client) GrantAccount(ctx context.Context, g wire.AccountGrant) error {
+	return c.call(ctx, put, "/account-grants", nil, g, nil)
+}
+
+func (c *Client) RevokeAccount(ctx context.Context, g wire.AccountGrant) error {
+	return c.call(ctx, remove, "/account-grants", values("account", g.Account, "kind", g.Kind, "name", g.Name), nil, nil)
+}
+
+func (c *Client) Apps(ctx context.Context) ([]wire.App, error) {
+	return one[[]wire.App](ctx, c, get, "/apps", nil, nil)
+}
+
+func (c *Client) CreateApp(ctx context.Context, a wire.NewApp) (wire.NewKey, error) {
+	return one[wire.NewKey](ctx, c, post, "/apps", nil, a)
+}
+
+func (c *Client) DeleteApp(ctx context.Context, name string) error {
+	return c.call(ctx, remove, path("apps", name), nil, nil, nil)
+}

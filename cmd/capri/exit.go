@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"capri"
+)
+
+// Exit codes; scripts rely on them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2 // bad usage or bad input
+	exitNotFound    = 3
+	exitRefused     = 4 // no right to it, or in conflict with what is there
+	exitUnreachable = 5 // the server, or the database, does not answer
+)
+
+func exitCode(err error) int {
+	switch {
+	case errors.Is(err, capri.ErrInvalid):
+		return exitUsage
+	case errors.Is(err, capri.ErrNotFound):
+		return exitNotFound
+	case errors.Is(err, capri.ErrForbidden), errors.Is(err, capri.ErrConflict):
+		return exitRefused
+	case errors.Is(err, capri.ErrUnavailable):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// complain prints an error: a sentence, or a line for each thing that is wrong.
+func (a *app) complain(err error) {
+	if errors.Is(err, errQuiet) {
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.err, "capri: interrupted")
+		return
+	}
+	for _, line := range strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") {
+		fmt.Fprintln(a.err, "capri: "+line)
+	}
+}
+
+// errQuiet ends a command with exit code 1 after it has said on stdout what is wrong.
+var errQuiet = errors.New("failed")
+
+// confirm asks before something that cannot be taken back. Where nobody can answer, it refuses: a script has to
+// say --yes.
+func (a *app) confirm(yes bool, format string, args ...any) error {
+	if yes {
+		return nil
+	}
+	question := fmt.Sprintf(format, args...)
+	if !isTerminal(a.in) {
+		return usage("%s: give --yes to do it", question)
+	}
+	fmt.Fprintf(a.err, "%s? Type yes: ", question)
+	answer, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil && answer == "" {
+		return usage("%s: not confirmed", question)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return capri.Conflict("not confirmed, nothing was changed")
+	}
+	return nil
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS) // /dev/null is a character device, too
+	return err == nil
+}

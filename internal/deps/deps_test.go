@@ -1,0 +1,324 @@
+// Package deps holds one test: who may import whom.
+package deps
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"capri/internal/testenv"
+)
+
+// The table is a statement of policy: a package may import what its row names, and the standard library (of it,
+// database/sql only where SQL stands). A package of the module goes by its path below capri/, the root by its name;
+// "services/*" is every package one level below. A row may use the groups below. Read it from top to bottom: a row
+// names only what stands above it, so that no package reaches upward.
+//
+// It binds the code, not the tests: a test may import whatever it needs, except programs.
+const table = `
+# words and pure functions: no I/O
+capri               :
+cron                :
+calendar            : capri cron
+lineage             : capri cron calendar
+placement           : capri
+definition/nearest  :
+definition          : capri cron calendar lineage definition/nearest YAML
+
+# edges to the world
+sql/dialect         : capri SQL
+conf                : capri cron calendar definition/nearest sql/dialect KOANF YAML
+files               : capri
+files/local         : capri files
+sql/schema          : capri sql/dialect SQL
+sql/store           : capri cron calendar lineage placement definition files sql/dialect sql/schema SQL
+birth               : capri cron calendar lineage sql/store
+wake                : capri REDIS
+lease               : capri sql/store wake REDIS
+
+# the services: each has a row in the timetable
+services            : capri sql/store lease wake
+services/generate   : capri cron calendar lineage birth sql/store services
+services/dependency : capri calendar lineage files sql/store services
+services/dispatch   : capri placement sql/store services
+
+# what people and apps do
+auth                : capri sql/store
+action              : capri cron calendar lineage birth placement definition files sql/store wake auth
+api/wire            : capri
+api                 : capri cron calendar definition files sql/store auth action api/wire HTTP
+client              : capri api/wire
+
+# the processes
+worker/shim         : SYS
+worker/supervisor   : capri worker/shim SYS
+worker/logs         : capri files
+worker/job          : capri calendar files
+worker              : capri calendar conf files files/local sql/store wake worker/shim worker/supervisor worker/logs worker/job SYS
+master              : capri calendar conf files files/local sql/store lease wake services services/* auth action api GOCRON
+
+# for tests and measurements
+internal/testenv    :
+internal/testenv/testsum :
+sql/sqltest         : capri sql/dialect sql/schema sql/store internal/testenv SQL
+internal/cluster    : capri conf sql/store sql/sqltest lease wake services services/* auth action api api/wire client worker worker/* master internal/testenv
+internal/bench      : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL
+
+# the programs: flags and wiring
+cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* master CLI YAML SYS
+cmd/capri-shim      : worker/shim
+cmd/capri-bench     : capri internal/bench
+`
+
+// Groups of what is not ours.
+var groups = map[string][]string{
+	"SQL":    {"database/sql/...", "github.com/Masterminds/squirrel/...", "github.com/go-sql-driver/mysql/...", "modernc.org/sqlite/...", "github.com/pressly/goose/..."},
+	"REDIS":  {"github.com/redis/go-redis/...", "github.com/go-redsync/redsync/..."},
+	"GOCRON": {"github.com/go-co-op/gocron/..."},
+	"HTTP":   {"github.com/go-chi/chi/...", "github.com/danielgtaylor/huma/..."},
+	"CLI":    {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
+	"KOANF":  {"github.com/knadh/koanf/..."},
+	"YAML":   {"go.yaml.in/yaml/..."},
+	"SYS":    {"golang.org/x/sys/..."},
+}
+
+// The rules hold whatever the table says, and give the reason that a refusal prints.
+var rules = []struct {
+	who, except string // packages, separated by spaces
+	imports     string // packages or groups
+	because     string
+	testsToo    bool
+}{
+	{who: "...", imports: "cmd/...", testsToo: true,
+		because: "nothing imports a program; a test runs the real one (testenv.Binary)"},
+	{who: "worker/shim cmd/capri-shim", imports: "YAML KOANF CLI HTTP GOCRON REDIS SQL SYS",
+		because: "the shim is made of the standard library alone: its size is the cost of each running job"},
+	{who: "...", except: "sql/... internal/bench", imports: "SQL",
+		because: "SQL and its drivers stay below sql/; ask sql/store for an operation"},
+	{who: "...", except: "wake lease", imports: "REDIS",
+		because: "Redis carries speed, never truth: only wake and lease speak to it"},
+	{who: "...", except: "master services", imports: "GOCRON",
+		because: "gocron only ticks, and the timetable is the master's"},
+	{who: "services/*", imports: "services/*",
+		because: "services do not import one another; shared decisions go down to placement, lineage, capri or sql/store"},
+	{who: "worker worker/...", imports: "master/... services/... action/... api/...",
+		because: "worker and master meet only in the database and in cmd"},
+	{who: "master/... services/... action/... api/...", imports: "worker/...",
+		because: "worker and master meet only in the database and in cmd"},
+	{who: "capri cron", imports: "capri/...",
+		because: "the words and the cron expressions know nothing of the rest"},
+	{who: "...", except: "internal/... sql/sqltest cmd/capri-bench", imports: "internal/... sql/sqltest",
+		because: "internal/ and sql/sqltest are for tests and measurements"},
+}
+
+const module = "capri"
+
+// use is one import: which package, in which file and line, of what.
+type use struct {
+	pkg, of, at string
+	test        bool
+}
+
+func TestImports(t *testing.T) {
+	allowed := parseTable(t)
+	packages, uses := read(t, testenv.Root(t))
+	for _, pkg := range packages {
+		if _, ok := allowed[pkg]; !ok {
+			t.Errorf("package %s is not in the table: add a row to internal/deps/deps_test.go that says what it may import", pkg)
+		}
+	}
+	for _, u := range uses {
+		if broken := check(allowed, u); broken != "" {
+			t.Error(broken)
+		}
+	}
+}
+
+func TestTable_has_no_row_for_what_is_gone(t *testing.T) {
+	packages, _ := read(t, testenv.Root(t))
+	for pkg := range parseTable(t) {
+		if !slices.Contains(packages, pkg) {
+			t.Errorf("the table has a row for %s, but there is no such package: take the row out", pkg)
+		}
+	}
+}
+
+// The rules are what keeps the table honest, so each must refuse what it is there for.
+func TestRules_refuse(t *testing.T) {
+	allowed := parseTable(t)
+	for _, c := range []struct{ pkg, of, want string }{
+		{"worker/shim", "github.com/spf13/cobra", "standard library alone"},
+		{"worker/shim", "golang.org/x/sys/unix", "standard library alone"},
+		{"worker/shim", "capri", "row of worker/shim"},
+		{"master", "database/sql", "below sql/"},
+		{"action", "github.com/redis/go-redis/v9", "never truth"},
+		{"worker", "github.com/go-co-op/gocron/v2", "gocron only ticks"},
+		{"services/generate", "services/dispatch", "one another"},
+		{"worker", "master", "only in the database"},
+		{"api", "worker/logs", "only in the database"},
+		{"master", "cmd/capri", "nothing imports a program"},
+		{"cron", "calendar", "know nothing of the rest"},
+		{"sql/store", "internal/testenv", "for tests"},
+		{"calendar", "sql/store", "row of calendar"},
+		{"conf", "example.com/new", "row of conf"},
+		{"conf", "database/sql", "below sql/"},
+	} {
+		if got := check(allowed, use{pkg: c.pkg, of: c.of}); !strings.Contains(got, c.want) || !strings.Contains(got, c.of) {
+			t.Errorf("%s importing %s: got %q, want a refusal with %q", c.pkg, c.of, got, c.want)
+		}
+	}
+	for _, c := range []struct{ pkg, of string }{
+		{"sql/store", "github.com/Masterminds/squirrel"}, {"sql/store", "database/sql/driver"},
+		{"master", "services/generate"}, {"lease", "github.com/go-redsync/redsync/v4/redis/goredis/v9"}, {"cron", "time"},
+	} {
+		if got := check(allowed, use{pkg: c.pkg, of: c.of}); got != "" {
+			t.Errorf("%s importing %s is refused: %s", c.pkg, c.of, got)
+		}
+	}
+}
+
+// check says what is wrong with an import, or nothing.
+func check(allowed map[string][]string, u use) string {
+	for _, r := range rules {
+		if u.test && !r.testsToo {
+			continue
+		}
+		if matchAny(r.who, u.pkg) && !matchAny(r.except, u.pkg) && matchAny(r.imports, u.of) {
+			return fmt.Sprintf("%s: %s imports %s, but %s", u.at, u.pkg, u.of, r.because)
+		}
+	}
+	if u.test || standard(u.of) && !matchAny("SQL", u.of) {
+		return ""
+	}
+	row, ok := allowed[u.pkg]
+	if ok && !matchAny(strings.Join(row, " "), u.of) {
+		return fmt.Sprintf("%s: %s imports %s, which the row of %s in internal/deps/deps_test.go does not name: import something below, or argue for the row", u.at, u.pkg, u.of, u.pkg)
+	}
+	return ""
+}
+
+// matchAny reports whether pkg matches one of the patterns: a name, "dir/*" (one level), "dir/..." (dir and all
+// below), "..." (everything), or a group.
+func matchAny(patterns, pkg string) bool {
+	for _, p := range strings.Fields(patterns) {
+		if g, ok := groups[p]; ok {
+			if matchAny(strings.Join(g, " "), pkg) {
+				return true
+			}
+			continue
+		}
+		below, isTree := strings.CutSuffix(p, "...")
+		below = strings.TrimSuffix(below, "/")
+		switch {
+		case p == "capri/...": // everything of ours
+			if !standard(pkg) && !strings.Contains(strings.Split(pkg, "/")[0], ".") {
+				return true
+			}
+		case isTree && (below == "" || pkg == below || strings.HasPrefix(pkg, below+"/")):
+			return true
+		case strings.HasSuffix(p, "/*") && path.Dir(pkg) == strings.TrimSuffix(p, "/*"):
+			return true
+		case p == pkg:
+			return true
+		}
+	}
+	return false
+}
+
+// ours are the first elements of the module's packages; whatever else has no dot there is the standard library.
+func standard(pkg string) bool {
+	first, _, _ := strings.Cut(pkg, "/")
+	return !strings.Contains(first, ".") && !ours[first]
+}
+
+var ours = map[string]bool{}
+
+func parseTable(t *testing.T) map[string][]string {
+	t.Helper()
+	rows := map[string][]string{}
+	for line := range strings.Lines(table) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		pkg, imports, ok := strings.Cut(line, ":")
+		pkg = strings.TrimSpace(pkg)
+		if _, twice := rows[pkg]; !ok || twice {
+			t.Fatalf("the table's line %q: want PACKAGE : IMPORTS, once for each package", line)
+		}
+		first, _, _ := strings.Cut(pkg, "/")
+		ours[first] = true
+		for _, of := range strings.Fields(imports) {
+			_, group := groups[of]
+			_, row := rows[of]
+			if !group && !row && !slices.ContainsFunc(slices.Collect(maps.Keys(rows)), func(p string) bool { return matchAny(of, p) }) {
+				t.Fatalf("the row of %s names %s, which does not stand above it", pkg, of)
+			}
+		}
+		rows[pkg] = strings.Fields(imports)
+	}
+	return rows
+}
+
+// read parses every Go file of the module, whatever its build tags.
+func read(t *testing.T, root string) (packages []string, uses []use) {
+	t.Helper()
+	seen := map[string]bool{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if file != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "tools" || name == "node_modules") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		pkg := filepath.ToSlash(filepath.Dir(rel))
+		if pkg == "." {
+			pkg = module
+		}
+		test := strings.HasSuffix(name, "_test.go")
+		if !test && !seen[pkg] {
+			seen[pkg] = true
+			packages = append(packages, pkg)
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range f.Imports {
+			of, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if below, ok := strings.CutPrefix(of, module+"/"); ok {
+				of = below
+			}
+			at := fmt.Sprintf("%s:%d", filepath.ToSlash(rel), set.Position(spec.Pos()).Line)
+			uses = append(uses, use{pkg: pkg, of: of, at: at, test: test})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages, uses
+}

@@ -1,0 +1,120 @@
+// Package dependency meets the conditions of waiting batches, set by set, never batch by batch (seed 002 §1.2). It
+// has three rhythms under one lease:
+//
+//	changes   parents and third parties, from what changed (dependency_change); woken at once by a success or a report
+//	paths     every 30 s: each distinct unmet path is asked once, in parallel, with a time limit
+//	recount   every 5 min: all waiting batches; it must find nothing
+//
+// What a condition rests on is proved inside the UPDATE that meets it (sql/store); this package only finds candidates.
+package dependency
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"capri"
+	"capri/services"
+	"capri/sql/store"
+	"capri/wake"
+)
+
+// Changes looks at what changed since the last turn.
+type Changes struct{ Store *store.Store }
+
+// changesAtOnce bounds a turn, so that a flood of changes is met piece by piece and children of the first need not
+// wait for the last.
+const changesAtOnce = 2000
+
+// Run meets the parent and third-party conditions that changed.
+func (c Changes) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	changes, err := c.Store.DependencyChanges(ctx, changesAtOnce)
+	if err != nil || len(changes) == 0 {
+		return services.Result{}, err
+	}
+	met, free, err := c.Store.MeetChanged(ctx, t.Lease, changes)
+	res := services.Result{Counts: map[string]int{"changes": len(changes), "met": met, "free": free}, Again: len(changes) == changesAtOnce}
+	if free > 0 {
+		res.Wake = []string{wake.Dispatch}
+	}
+	if store.NewBatches(changes) {
+		res.Wake = append(res.Wake, TopicPaths)
+	}
+	return res, err
+}
+
+// TopicPaths wakes the path round: batches were made whose paths nobody has asked for yet.
+const TopicPaths = "dependency:paths"
+
+// Files tells which paths are there.
+type Files interface {
+	// There answers for each path, or with an error for those that could not be asked.
+	There(ctx context.Context, paths []capri.PathCondition) ([]bool, error)
+}
+
+// Paths asks for every distinct unmet path.
+type Paths struct {
+	Store *store.Store
+	Files Files
+	Log   *slog.Logger
+}
+
+// tries of asking: one and three more (seed 002 §1.2.2), then it is severe.
+const tries = 4
+
+// Run is one round.
+func (p Paths) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	paths, err := p.Store.UnmetPaths(ctx)
+	if err != nil || len(paths) == 0 {
+		return services.Result{}, err
+	}
+	there, failed := p.ask(ctx, paths)
+	met, free, err := p.Store.MeetPaths(ctx, t.Lease, there)
+	res := services.Result{Counts: map[string]int{"paths": len(paths), "there": len(there), "met": met, "free": free}}
+	if free > 0 {
+		res.Wake = []string{wake.Dispatch}
+	}
+	if err == nil && failed != nil && ctx.Err() == nil {
+		p.Log.Error("paths could not be checked", "err", failed)
+		err = p.Store.WriteAs(ctx, "alert of paths that cannot be checked", t.Lease, func(tx *store.Tx) error {
+			return tx.Alert(capri.Alert{Key: "paths_unchecked:" + t.Now.In(time.UTC).Format("2006010215"), Level: capri.Severe, Kind: "paths_unchecked",
+				Title: "Input paths cannot be checked", Text: fmt.Sprintf("After %d tries: %v. Batches that wait for these paths stay waiting.", tries, failed)})
+		})
+	}
+	return res, err
+}
+
+// ask returns the paths that are there, and the error that remained after the last try for those nobody could ask.
+func (p Paths) ask(ctx context.Context, paths []capri.PathCondition) (there []capri.PathCondition, err error) {
+	rest := paths
+	for range tries {
+		var answers []bool
+		answers, err = p.Files.There(ctx, rest)
+		var again []capri.PathCondition
+		for i, is := range answers {
+			if is {
+				there = append(there, rest[i])
+			} else {
+				again = append(again, rest[i])
+			}
+		}
+		if err == nil || ctx.Err() != nil {
+			return there, err
+		}
+		rest = again
+	}
+	return there, err
+}
+
+// Recount checks every waiting batch's count of unmet conditions against its conditions.
+type Recount struct{ Store *store.Store }
+
+// Run repairs and alerts what is wrong.
+func (r Recount) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	repaired, err := r.Store.SweepUnmet(ctx, t.Lease)
+	if repaired == 0 {
+		return services.Result{}, err
+	}
+	return services.Result{Counts: map[string]int{"repaired": repaired}, Wake: []string{wake.Dispatch}}, err
+}

@@ -1,0 +1,243 @@
+// Package dispatch places ready batches on nodes; it is the only placer (seed 002 §1.4, design §7).
+//
+//	limits, nodes, what runs ──▶ facts ─┐
+//	ready batches, page by page, in order ──▶ placement.Planner ──▶ assignments ──▶ written, nodes woken
+//	                                                          └──▶ reasons ──▶ written where they changed
+//
+// It stops reading when no node has a free slot, so that a turn costs what can be placed and not what waits. What it
+// did not read gets its reason on a slower rhythm.
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"capri"
+	"capri/calendar"
+	"capri/placement"
+	"capri/services"
+	"capri/sql/store"
+	"capri/wake"
+)
+
+// Service dispatches. Make it with New. Between turns it keeps only what makes the next turn's choices fair and its
+// reasons calm; losing that changes nothing.
+type Service struct {
+	store     *store.Store
+	calendar  calendar.Calendar
+	rng       *rand.Rand
+	last      map[string]string // round robin goes on where it stopped
+	epoch     capri.Epoch
+	explained capri.Instant // when everything that waits for a place was last told why
+}
+
+// New makes the service; rng is for the strategy random.
+func New(s *store.Store, c calendar.Calendar, rng *rand.Rand) *Service {
+	return &Service{store: s, calendar: c, rng: rng, last: map[string]string{}}
+}
+
+const (
+	page         = 2000
+	assignAtOnce = 2000
+	explainEvery = 10 * time.Second
+	explainMost  = 5000
+)
+
+// Run is one turn.
+func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	if s.epoch != t.Lease.Epoch { // somebody else may have placed since
+		s.epoch, s.explained = t.Lease.Epoch, 0
+		clear(s.last)
+	}
+	latest, err := s.latest(ctx)
+	if err != nil {
+		return services.Result{}, err
+	}
+	first, err := s.store.Ready(ctx, t.Now, latest, store.ReadyAfter{}, page)
+	if err != nil {
+		return services.Result{}, err
+	}
+	res := services.Result{Counts: map[string]int{}}
+	if len(first) > 0 {
+		if err := s.place(ctx, t, latest, first, &res); err != nil {
+			return res, err
+		}
+	}
+	next, err := s.store.NextNotBefore(ctx, t.Now)
+	res.Next = next
+	return res, err
+}
+
+// latest is the latest schedule_time allowed; 0: none is set.
+func (s *Service) latest(ctx context.Context) (capri.Instant, error) {
+	text, err := s.store.Setting(ctx, "latest_schedule_time")
+	if err != nil || text == "" {
+		return 0, err
+	}
+	at, err := s.calendar.ParseTime(text)
+	if err != nil {
+		return 0, fmt.Errorf("setting latest_schedule_time: %w", err)
+	}
+	return at, nil
+}
+
+func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Instant, ready []store.Ready, res *services.Result) error {
+	facts, grants, err := s.facts(ctx, t)
+	if err != nil {
+		return err
+	}
+	w := &writer{s: s, t: t, res: res, woken: map[string]bool{}}
+	planner := placement.NewPlanner(facts, s.rng)
+	explain := t.Now.Sub(s.explained) >= explainEvery
+	read := 0
+	for len(ready) > 0 {
+		for i := range ready {
+			b := &ready[i]
+			if b.SkipAt != 0 && b.SkipAt <= t.Now {
+				w.skipped = append(w.skipped, b.ID)
+				continue
+			}
+			d := planner.Place(&placement.Batch{ID: b.ID, Task: b.Task, Pool: b.Pool, Nodes: b.Nodes, Strategy: b.Strategy, Slots: b.Slots, MemoryMB: b.MemoryMB,
+				Concurrency: b.Concurrency, Account: b.Account, Denied: b.Account != "" && !grants.allow(b.Account, b.Owner), Avoid: b.AvoidNode})
+			w.add(b, d)
+		}
+		if err := w.flush(ctx, false); err != nil {
+			return err
+		}
+		read += len(ready)
+		if planner.Full() && (!explain || read >= explainMost) {
+			break
+		}
+		if len(ready) < page {
+			break
+		}
+		end := ready[len(ready)-1]
+		if ready, err = s.store.Ready(ctx, t.Now, latest, store.ReadyAfter{Priority: end.Priority, ScheduleTime: end.ScheduleTime, ID: end.ID}, page); err != nil {
+			return err
+		}
+	}
+	if explain {
+		s.explained = t.Now
+	}
+	return w.flush(ctx, true)
+}
+
+// grants tell who may run jobs as which account.
+type grants struct {
+	users, departments map[[2]string]bool
+	departmentOf       map[string]string
+}
+
+func (g *grants) allow(account, owner string) bool {
+	return g.users[[2]string{account, owner}] || g.departments[[2]string{account, g.departmentOf[owner]}]
+}
+
+func (s *Service) facts(ctx context.Context, t services.Turn) (*placement.Facts, *grants, error) {
+	paused, reason, until, maxRunning, err := s.store.DispatchLimits(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &placement.Facts{MaxRunning: maxRunning, Last: s.last}
+	if paused && (until == 0 || t.Now.Before(until)) {
+		if f.Paused = reason; reason == "" {
+			f.Paused = "no reason was given"
+		}
+	}
+	running, err := s.store.Running(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.Loads, f.RunningByTask, f.Running = running.ByNode, running.ByTask, running.Total
+	if f.Nodes, err = s.store.Nodes(ctx); err != nil {
+		return nil, nil, err
+	}
+	g := &grants{users: map[[2]string]bool{}, departments: map[[2]string]bool{}, departmentOf: map[string]string{}}
+	all, err := s.store.AccountGrants(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, a := range all {
+		if a.Kind == "department" {
+			g.departments[[2]string{a.Account, a.Name}] = true
+		} else {
+			g.users[[2]string{a.Account, a.Name}] = true
+		}
+	}
+	if len(g.departments) > 0 {
+		users, err := s.store.Users(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, u := range users {
+			g.departmentOf[u.Name] = u.Department
+		}
+	}
+	return f, g, nil
+}
+
+// writer gathers a turn's decisions and writes them in groups.
+type writer struct {
+	s           *Service
+	t           services.Turn
+	res         *services.Result
+	assignments []store.Assignment
+	reasons     map[string][]capri.BatchID
+	failed      map[string][]capri.BatchID
+	skipped     []capri.BatchID
+	woken       map[string]bool
+}
+
+func (w *writer) add(b *store.Ready, d placement.Decision) {
+	switch {
+	case d.Node != "":
+		w.assignments = append(w.assignments, store.Assignment{Batch: b.ID, Node: d.Node})
+		if !w.woken[d.Node] {
+			w.woken[d.Node] = true
+			w.res.Wake = append(w.res.Wake, wake.Node(d.Node))
+		}
+	case d.Fail:
+		if w.failed == nil {
+			w.failed = map[string][]capri.BatchID{}
+		}
+		w.failed[d.Reason] = append(w.failed[d.Reason], b.ID)
+	case d.Reason != b.Message:
+		if w.reasons == nil {
+			w.reasons = map[string][]capri.BatchID{}
+		}
+		w.reasons[d.Reason] = append(w.reasons[d.Reason], b.ID)
+	}
+}
+
+func (w *writer) flush(ctx context.Context, last bool) error {
+	if len(w.assignments) >= assignAtOnce || last && len(w.assignments) > 0 {
+		n, err := w.s.store.Assign(ctx, w.t.Lease, w.assignments)
+		w.res.Counts["assigned"] += n
+		if err != nil {
+			return err
+		}
+		w.assignments = w.assignments[:0]
+	}
+	if !last {
+		return nil
+	}
+	for reason, ids := range w.failed {
+		n, err := w.s.store.EndUnplaced(ctx, w.t.Lease, capri.Failed, reason, ids)
+		if err != nil {
+			return err
+		}
+		w.res.Counts["failed"] += n
+	}
+	if len(w.skipped) > 0 {
+		n, err := w.s.store.EndUnplaced(ctx, w.t.Lease, capri.Skipped, "skipped: it could not start within skip_after_minutes of its mark", w.skipped)
+		if err != nil {
+			return err
+		}
+		w.res.Counts["skipped"] += n
+	}
+	if len(w.reasons) > 0 {
+		return w.s.store.Explain(ctx, w.t.Lease, w.reasons)
+	}
+	return nil
+}

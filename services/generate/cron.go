@@ -1,0 +1,200 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"capri"
+	"capri/birth"
+	"capri/cron"
+	"capri/sql/store"
+)
+
+// cron keeps the due list filled to the horizon and makes the batches whose fire has come.
+func (w *work) cron(ctx context.Context) error {
+	if err := w.plan(ctx); err != nil {
+		return err
+	}
+	for {
+		fires, err := w.store.DueFires(ctx, w.turn.Now, page)
+		if err != nil {
+			return err
+		}
+		if len(fires) > 0 {
+			if err := w.fire(ctx, fires); err != nil {
+				return err
+			}
+		}
+		if len(fires) < page {
+			break
+		}
+	}
+	next, err := w.store.NextFire(ctx)
+	w.wakeAt(next)
+	return err
+}
+
+// plan puts the fires up to the horizon into the due list, so that a batch starts at its fire and not a poll later.
+// After an outage it goes on where it stopped, some hundred fires of each task a turn.
+func (w *work) plan(ctx context.Context) error {
+	text, err := w.store.Setting(ctx, "cron_horizon_minutes")
+	if err != nil {
+		return err
+	}
+	minutes, err := strconv.Atoi(text)
+	if err != nil || minutes < 2 {
+		return capri.Invalid("dic_data cron_horizon_minutes", text, "minutes, 2 or more")
+	}
+	horizon := w.turn.Now.Add(time.Duration(minutes) * time.Minute)
+	// A task is planned again when half the horizon is used up, not each turn.
+	tasks, err := w.store.CronToPlan(ctx, horizon.Add(-time.Duration(minutes)*time.Minute/2), page)
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		e, err := cron.Parse(t.Cron)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.Name, err)
+		}
+		from := t.PlannedUntil
+		if from == 0 {
+			from = t.UpdatedAt
+		}
+		validFrom, validTo, err := w.validity(t.Valid)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.Name, err)
+		}
+		until := horizon
+		found := w.calendar.CronFires(e, from+1, horizon+1, firesAhead)
+		if len(found) == firesAhead {
+			until = found[firesAhead-1].Mark
+			w.again = true
+		}
+		fires := make([]store.Fire, 0, len(found))
+		for _, iv := range found {
+			if iv.Mark < validFrom || (validTo != 0 && iv.Mark >= validTo) {
+				continue
+			}
+			fires = append(fires, store.Fire{Task: t.ID, At: iv.Mark, DataStart: iv.Start})
+		}
+		if err := w.store.PlanFires(ctx, w.turn.Lease, t.ID, t.PlannedUntil, until, fires); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fire makes the batches of due fires; their lines leave the due list in the same transaction.
+func (w *work) fire(ctx context.Context, fires []store.Fire) error {
+	if err := w.readDefinitions(ctx); err != nil {
+		return err
+	}
+	byID, err := w.cronTasks(ctx, fires)
+	if err != nil {
+		return err
+	}
+	compiled := map[capri.TaskID]*birth.Task{}
+	var drop []store.Fire // of tasks that are disabled or gone
+	var batches []*capri.NewBatch
+	var bad []failure
+	fireOf := map[*capri.NewBatch]store.Fire{}
+	failedFire := map[capri.TaskID][]store.Fire{}
+	for _, f := range fires {
+		t := byID[f.Task]
+		if t == nil {
+			drop = append(drop, f)
+			continue
+		}
+		if compiled[f.Task] == nil {
+			c, err := birth.Compile(t)
+			if err != nil {
+				bad = append(bad, failure{t.ID, t.Name, 1, err})
+				failedFire[t.ID] = append(failedFire[t.ID], f)
+				continue
+			}
+			compiled[f.Task] = c
+		}
+		iv := w.calendar.CronFire(f.At)
+		iv.Start = f.DataStart
+		b, err := w.maker.Batch(compiled[f.Task], iv, w.origin(f.At), 0, w.turn.Now)
+		if err != nil {
+			bad = append(bad, failure{t.ID, t.Name, 1, err})
+			failedFire[t.ID] = append(failedFire[t.ID], f)
+			continue
+		}
+		if b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
+			b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
+		}
+		fireOf[b] = f
+		batches = append(batches, b)
+	}
+	ins, more, err := w.insert(ctx, batches, func(tx *store.Tx, in store.Inserted) error {
+		gone := make([]store.Fire, 0, len(in.Made)+len(in.Present))
+		for _, b := range in.Made {
+			gone = append(gone, fireOf[b])
+		}
+		for _, b := range in.Present {
+			gone = append(gone, fireOf[b])
+		}
+		return tx.DropFires(gone)
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range more {
+		for _, b := range batches {
+			if b.TaskID == f.task {
+				failedFire[f.task] = append(failedFire[f.task], fireOf[b])
+			}
+		}
+	}
+	// A fire that cannot be made is kept as a failure of that fire and tried again like a mark's.
+	for _, f := range append(bad, more...) {
+		for _, at := range failedFire[f.task] {
+			if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: capri.Cron, Mark: at.At, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
+				return err
+			}
+			drop = append(drop, at)
+		}
+	}
+	if len(drop) > 0 {
+		if err := w.store.WriteAs(ctx, "clear the due list", w.turn.Lease, func(tx *store.Tx) error { return tx.DropFires(drop) }); err != nil {
+			return err
+		}
+	}
+	w.counts["fires"] += len(fires)
+	w.add("made", len(ins.Made))
+	w.add("present", len(ins.Present))
+	w.add("failed", len(bad)+len(more))
+	return nil
+}
+
+func (w *work) cronTasks(ctx context.Context, fires []store.Fire) (map[capri.TaskID]*capri.Task, error) {
+	ids := make([]capri.TaskID, 0, len(fires))
+	for _, f := range fires {
+		ids = append(ids, f.Task)
+	}
+	slices.Sort(ids)
+	tasks, err := w.store.EnabledByID(ctx, capri.Cron, slices.Compact(ids))
+	byID := map[capri.TaskID]*capri.Task{}
+	for _, t := range tasks {
+		byID[t.ID] = t
+	}
+	return byID, err
+}
+
+// validity gives the marks a task takes part in: from included, to excluded, 0 open.
+func (w *work) validity(v capri.Validity) (from, to capri.Instant, err error) {
+	if v.From != "" {
+		if from, err = w.calendar.ParseTime(v.From); err != nil {
+			return 0, 0, err
+		}
+	}
+	if v.To != "" {
+		to, err = w.calendar.ParseTime(v.To)
+	}
+	return from, to, err
+}

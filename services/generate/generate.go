@@ -1,0 +1,385 @@
+// Package generate makes the batches of each mark: month, week, day and hour marks from the calendar, and cron
+// fires through the due list. A turn makes every mark since the last complete one, in order, so an outage of
+// any length heals on the first turn after it (seed 002 §1.1).
+//
+//	mark log ──▶ marks since ──▶ who takes part (pages) ──▶ batches ──▶ insert ──▶ ledger adds up: mark complete
+//
+// If the process dies anywhere in between, the mark is not complete and the next turn makes it again: what exists
+// already is found by its unique key and counted as present.
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"capri"
+	"capri/birth"
+	"capri/calendar"
+	"capri/cron"
+	"capri/lineage"
+	"capri/services"
+	"capri/sql/store"
+	"capri/wake"
+)
+
+const (
+	page       = 2000             // tasks read at once
+	catchUp    = 10 * time.Minute // a batch made later than this after its mark is caught up
+	manyFailed = 10               // more failures than this in one mark are severe
+	retries    = 3                // after the first try
+	firesAhead = 1000             // of one task in one turn
+)
+
+// Service generates. Make it with New.
+type Service struct {
+	store    *store.Store
+	calendar calendar.Calendar
+	log      *slog.Logger
+	parallel int // insert transactions at once; SQLite has one writer anyway
+}
+
+// New makes the service.
+func New(s *store.Store, c calendar.Calendar, log *slog.Logger) *Service {
+	parallel := 1
+	if s.Dialect().Name == "mysql" {
+		parallel = 2
+	}
+	return &Service{store: s, calendar: c, log: log, parallel: parallel}
+}
+
+// Run makes what is due.
+func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	w := &work{Service: s, turn: t, counts: map[string]int{}}
+	for _, p := range []capri.Period{capri.Month, capri.Week, capri.Day, capri.Hour} {
+		if err := w.period(ctx, p); err != nil {
+			return w.result(), err
+		}
+	}
+	if err := w.cron(ctx); err != nil {
+		return w.result(), err
+	}
+	if err := w.retryFailed(ctx); err != nil {
+		return w.result(), err
+	}
+	return w.result(), nil
+}
+
+// work is one turn.
+type work struct {
+	*Service
+	turn   services.Turn
+	maker  *birth.Maker // read when the first batch is to be made
+	counts map[string]int
+	next   capri.Instant
+	again  bool
+}
+
+func (w *work) result() services.Result {
+	r := services.Result{Counts: w.counts, Next: w.next, Again: w.again}
+	if w.counts["made"] > 0 {
+		r.Wake = []string{wake.Dependency, wake.Dispatch}
+	}
+	return r
+}
+
+func (w *work) wakeAt(at capri.Instant) {
+	if at != 0 && (w.next == 0 || at < w.next) {
+		w.next = at
+	}
+}
+
+// period makes the marks of a calendar period that have come and are not complete.
+func (w *work) period(ctx context.Context, p capri.Period) error {
+	last, ok, err := w.store.LastMark(ctx, p)
+	if err != nil {
+		return err
+	}
+	if !ok { // an empty log starts at the next mark
+		last = w.turn.Now
+		if err := w.store.StartMarkLog(ctx, w.turn.Lease, p, last); err != nil {
+			return err
+		}
+	}
+	for iv := range w.calendar.Marks(p, last+1, w.turn.Now+1) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.mark(ctx, p, iv); err != nil {
+			return fmt.Errorf("%s mark %s: %w", p, iv.BatchNo, err)
+		}
+	}
+	for iv := range w.calendar.Marks(p, w.turn.Now+1, w.turn.Now.Add(45*24*time.Hour)) {
+		w.wakeAt(iv.Mark)
+		break
+	}
+	return nil
+}
+
+func (w *work) origin(mark capri.Instant) capri.Origin {
+	if w.turn.Now.Sub(mark) > catchUp {
+		return capri.OriginCatchUp
+	}
+	return capri.OriginMark
+}
+
+// mark makes one mark, page by page of the tasks that take part in it.
+func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) error {
+	m := store.Mark{Period: p, Mark: iv.Mark, StartedAt: w.turn.Now}
+	if err := w.readDefinitions(ctx); err != nil {
+		return err
+	}
+	origin := w.origin(iv.Mark)
+	var failed []failure
+	for after := capri.TaskID(0); ; {
+		tasks, err := w.store.TakingPart(ctx, p, iv.Mark, after, page)
+		if err != nil {
+			return err
+		}
+		batches := make([]*capri.NewBatch, 0, len(tasks))
+		for _, t := range tasks {
+			b, err := w.birth(t, iv, origin)
+			if err != nil {
+				failed = append(failed, failure{t.ID, t.Name, 1, err})
+				continue
+			}
+			batches = append(batches, b)
+		}
+		ins, bad, err := w.insert(ctx, batches, nil)
+		if err != nil {
+			return err
+		}
+		for _, b := range ins.Made {
+			if b.State == capri.Finished {
+				m.Skipped++
+			} else {
+				m.Made++
+			}
+		}
+		m.Present += len(ins.Present)
+		failed = append(failed, w.named(bad, tasks)...)
+		m.Expected += len(tasks)
+		if len(tasks) < page {
+			break
+		}
+		after = tasks[len(tasks)-1].ID
+	}
+	m.Failed = len(failed)
+	for _, f := range failed {
+		if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: p, Mark: iv.Mark, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
+			return err
+		}
+	}
+	if len(failed) > manyFailed {
+		if err := w.alertMany(ctx, p, iv, failed); err != nil {
+			return err
+		}
+	}
+	w.counts["marks"]++
+	w.counts["made"] += m.Made
+	w.add("present", m.Present)
+	w.add("skipped", m.Skipped)
+	w.add("failed", m.Failed)
+	return w.store.CompleteMark(ctx, w.turn.Lease, m)
+}
+
+func (w *work) add(name string, n int) {
+	if n > 0 {
+		w.counts[name] += n
+	}
+}
+
+// birth makes a task's batch; one whose time is over already is born skipped.
+func (w *work) birth(t *capri.Task, iv capri.Interval, origin capri.Origin) (*capri.NewBatch, error) {
+	compiled, err := birth.Compile(t)
+	if err != nil {
+		return nil, err
+	}
+	b, err := w.maker.Batch(compiled, iv, origin, 0, w.turn.Now)
+	if err == nil && b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
+		b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
+	}
+	return b, err
+}
+
+// readDefinitions loads what must be known of every possible parent, once a turn.
+func (w *work) readDefinitions(ctx context.Context) error {
+	if w.maker != nil {
+		return nil
+	}
+	refs, err := Refs(ctx, w.store)
+	if err == nil {
+		w.maker = birth.New(w.calendar, refs)
+	}
+	return err
+}
+
+// Refs reads what lineage must know of each task as a parent.
+func Refs(ctx context.Context, s *store.Store) (map[capri.TaskID]lineage.Ref, error) {
+	parents, err := s.ParentRefs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	refs := make(map[capri.TaskID]lineage.Ref, len(parents))
+	for id, p := range parents {
+		r := lineage.Ref{ID: id, Name: p.Name, Period: p.Period, First: p.FirstMark}
+		if p.Period == capri.Cron {
+			if r.Cron, err = cron.Parse(p.Cron); err != nil {
+				return nil, fmt.Errorf("task %s: %w", p.Name, err)
+			}
+		}
+		refs[id] = r
+	}
+	return refs, nil
+}
+
+// failure is a task that has no batch at a mark.
+type failure struct {
+	task  capri.TaskID
+	name  string
+	tries int
+	err   error
+}
+
+// insert writes batches in groups; a group that fails is cut down until the tasks that cannot be inserted stand
+// alone, so that one bad task costs nobody else its batch. A lost lease or database ends the turn instead.
+func (w *work) insert(ctx context.Context, batches []*capri.NewBatch, also func(*store.Tx, store.Inserted) error) (store.Inserted, []failure, error) {
+	size := 500
+	groups := make([][]*capri.NewBatch, 0, len(batches)/size+1)
+	for g := range slices.Chunk(batches, size) {
+		groups = append(groups, g)
+	}
+	results := make([]store.Inserted, len(groups))
+	failures := make([][]failure, len(groups))
+	var eg errgroup.Group
+	eg.SetLimit(w.parallel)
+	for i, g := range groups {
+		eg.Go(func() (err error) {
+			results[i], failures[i], err = w.insertGroup(ctx, g, also)
+			return err
+		})
+	}
+	err := eg.Wait()
+	var all store.Inserted
+	for _, r := range results {
+		all.Made = append(all.Made, r.Made...)
+		all.Present = append(all.Present, r.Present...)
+	}
+	return all, slices.Concat(failures...), err
+}
+
+func (w *work) insertGroup(ctx context.Context, g []*capri.NewBatch, also func(*store.Tx, store.Inserted) error) (store.Inserted, []failure, error) {
+	tries := 1
+	if len(g) == 1 {
+		tries += retries
+	}
+	var ins store.Inserted
+	var err error
+	for range tries {
+		if ins, err = w.store.InsertBatches(ctx, store.ByService(w.turn.Lease), g, also); err == nil {
+			return ins, nil, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, capri.ErrStaleEpoch) || errors.Is(err, capri.ErrUnavailable) {
+			return store.Inserted{}, nil, err
+		}
+	}
+	if len(g) == 1 {
+		return store.Inserted{}, []failure{{task: g[0].TaskID, tries: tries, err: err}}, nil
+	}
+	half := len(g) / 2
+	a, badA, err := w.insertGroup(ctx, g[:half], also)
+	if err != nil {
+		return a, badA, err
+	}
+	b, badB, err := w.insertGroup(ctx, g[half:], also)
+	return store.Inserted{Made: append(a.Made, b.Made...), Present: append(a.Present, b.Present...)}, append(badA, badB...), err
+}
+
+func (w *work) named(bad []failure, tasks []*capri.Task) []failure {
+	for i := range bad {
+		for _, t := range tasks {
+			if t.ID == bad[i].task {
+				bad[i].name = t.Name
+			}
+		}
+	}
+	return bad
+}
+
+func (w *work) alertMany(ctx context.Context, p capri.Period, iv capri.Interval, failed []failure) error {
+	text := fmt.Sprintf("%d tasks have no batch for %s.", len(failed), iv.BatchNo)
+	for _, f := range failed[:manyFailed] {
+		text += fmt.Sprintf("\n%s: %v", f.name, f.err)
+	}
+	return w.store.WriteAs(ctx, "alert of a failed mark", w.turn.Lease, func(tx *store.Tx) error {
+		return tx.Alert(capri.Alert{Key: fmt.Sprintf("generate_many_failed:%d:%d", p, iv.Mark), Level: capri.Severe, Kind: "generate_many_failed",
+			Title: fmt.Sprintf("%d tasks failed at the %s mark %s", len(failed), p, iv.BatchNo), Text: text})
+	})
+}
+
+// retryFailed tries failed tasks of complete marks again, by their newest version.
+func (w *work) retryFailed(ctx context.Context) error {
+	due, err := w.store.FailuresDue(ctx, w.turn.Now, page)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	if err := w.readDefinitions(ctx); err != nil {
+		return err
+	}
+	for _, f := range due {
+		tasks, err := w.store.TakingPart(ctx, f.Period, f.Mark, f.Task-1, 1)
+		if err != nil {
+			return err
+		}
+		if len(tasks) == 0 || tasks[0].ID != f.Task { // deleted, disabled or of another period now: it is not expected any more
+			if err := w.store.WriteAs(ctx, "settle a failed generation", w.turn.Lease, func(tx *store.Tx) error { return tx.SettleFailure(f, false) }); err != nil {
+				return err
+			}
+			continue
+		}
+		var b *capri.NewBatch
+		iv, err := w.intervalOf(f, tasks[0])
+		if err == nil {
+			b, err = w.birth(tasks[0], iv, w.origin(f.Mark))
+		}
+		if err == nil {
+			var bad []failure
+			var ins store.Inserted
+			ins, bad, err = w.insertGroup(ctx, []*capri.NewBatch{b}, func(tx *store.Tx, in store.Inserted) error { return tx.SettleFailure(f, len(in.Made) > 0) })
+			if err != nil {
+				return err
+			}
+			w.add("made", len(ins.Made))
+			if len(bad) == 0 {
+				w.add("healed", 1)
+				continue
+			}
+			err = bad[0].err
+		}
+		f.Tries, f.Error = f.Tries+1, err.Error()
+		if err := w.store.FailGeneration(ctx, w.turn.Lease, f, tasks[0].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intervalOf finds the interval of a failed mark or fire again.
+func (w *work) intervalOf(f store.GenerateFailure, t *capri.Task) (capri.Interval, error) {
+	if f.Period == capri.Cron {
+		e, err := cron.Parse(t.Cron)
+		if err != nil {
+			return capri.Interval{}, err
+		}
+		return w.calendar.CronInterval(e, f.Mark), nil
+	}
+	for iv := range w.calendar.Marks(f.Period, f.Mark, f.Mark+1) {
+		return iv, nil
+	}
+	return capri.Interval{}, fmt.Errorf("%s is no %s mark in the business zone", f.Mark, f.Period)
+}

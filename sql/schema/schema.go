@@ -1,0 +1,368 @@
+// Package schema brings a database to the tables this binary knows, and says when it may not be used. The
+// migrations of both dialects have the same numbers and end with the same tables, columns, indexes and views
+// (see the test that compares them); what differs is DDL alone.
+//
+// It promises that masters started together migrate once, that an interrupted migration can be run again, and that
+// nothing but Reset and Clean ever takes data away: migrations only add (design §11).
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"capri"
+	"capri/sql/dialect"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// minBinary is the lowest number of newest known migration that a binary must have to work on this schema. Raise
+// it to a migration's own number when that migration breaks binaries that do not know it: they then refuse to
+// start instead of doing wrong. Most migrations only add, and leave it alone, so that upgrades roll.
+const minBinary = 1
+
+// versionTable is goose's record of what was applied.
+const versionTable = "goose_db_version"
+
+// Keys of dic_data that belong to the schema, not to people.
+const (
+	keyZone      = "timezone"
+	keyMinBinary = "min_binary"
+)
+
+// Migration is one step of the schema, and whether this database has it.
+type Migration struct {
+	Version   int64
+	Name      string
+	Applied   bool
+	AppliedAt capri.Instant // 0 when not applied
+}
+
+// Up applies what is missing and tells what it applied. The first migration writes the business zone down; a later
+// one with another zone is refused before it changes anything.
+func Up(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) (applied []string, err error) {
+	if _, err := time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
+		return nil, capri.Invalid("timezone", zone, "a zone's name such as UTC or Asia/Shanghai")
+	}
+	err = locked(ctx, db, d, func(p *goose.Provider) error {
+		applied, err = up(ctx, db, d, p, zone)
+		return err
+	})
+	return applied, err
+}
+
+func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, zone string) ([]string, error) {
+	stored, found, err := storedZone(ctx, db, d)
+	if err != nil {
+		return nil, err
+	}
+	if found && stored != zone {
+		return nil, otherZone(stored, zone)
+	}
+	results, err := p.Up(ctx)
+	var partial *goose.PartialError
+	if errors.As(err, &partial) {
+		results = partial.Applied
+	}
+	var applied []string
+	for _, r := range results {
+		applied = append(applied, name(r.Source))
+	}
+	if err != nil {
+		return applied, fmt.Errorf("migrate: %w", err)
+	}
+	if !found {
+		if err := put(ctx, db, d, keyZone, zone); err != nil {
+			return applied, err
+		}
+	}
+	// An old binary that finds a newer schema here must not lower what the newer one has set.
+	if have, err := storedMinBinary(ctx, db); err != nil || have >= minBinary {
+		return applied, err
+	}
+	return applied, put(ctx, db, d, keyMinBinary, strconv.Itoa(minBinary))
+}
+
+// Reset takes every table down and makes them anew: all data is lost, the numbering of ids too.
+func Reset(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) error {
+	if _, err := time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
+		return capri.Invalid("timezone", zone, "a zone's name such as UTC or Asia/Shanghai")
+	}
+	return locked(ctx, db, d, func(p *goose.Provider) error {
+		if _, err := p.DownTo(ctx, 0); err != nil {
+			return fmt.Errorf("take the schema down: %w", err)
+		}
+		_, err := up(ctx, db, d, p, zone)
+		return err
+	})
+}
+
+// Clean deletes every row except what must outlive the data: which migrations ran, the zone, the blocks of ids (a
+// worker may still hold a batch's number) and the epochs of the services (a master that sleeps through the cleaning
+// must not wake up with a valid one). Pauses and settings go back to their defaults.
+func Clean(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
+	names, err := tables(ctx, db, d)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, "dic_data") {
+		return capri.Conflict("the database has no tables yet: run capri migrate up")
+	}
+	for _, t := range names {
+		var where string
+		switch t {
+		case versionTable, "id_block", "capri_service_lock", "sqlite_sequence":
+			continue
+		case "dic_data":
+			where = " WHERE name NOT IN ('" + keyZone + "', '" + keyMinBinary + "')"
+		}
+		if err := deleteAll(ctx, db, d, "DELETE FROM "+t+where); err != nil {
+			return fmt.Errorf("clean table %s: %w", t, err)
+		}
+	}
+	_, err = db.ExecContext(ctx, "UPDATE capri_service_lock SET paused = 0, paused_reason = '', paused_until = NULL, max_running = -1, triggered_at = NULL")
+	if err != nil {
+		return fmt.Errorf("clean table capri_service_lock: %w", err)
+	}
+	return nil
+}
+
+// deleteAll works in steps on MySQL, where deleting millions of rows at once outlasts the connection's time-out;
+// SQLite drops a table's pages without looking at the rows.
+func deleteAll(ctx context.Context, db *sql.DB, d *dialect.Dialect, text string) error {
+	if d != dialect.MySQL {
+		_, err := db.ExecContext(ctx, text)
+		return err
+	}
+	const step = 20_000
+	for {
+		r, err := db.ExecContext(ctx, text+" LIMIT "+strconv.Itoa(step))
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n < step {
+			return err
+		}
+	}
+}
+
+// Status lists the migrations this binary knows, and then those that only the database knows. It changes nothing.
+func Status(ctx context.Context, db *sql.DB, d *dialect.Dialect) ([]Migration, error) {
+	at, err := appliedAt(ctx, db, d)
+	if err != nil {
+		return nil, err
+	}
+	p, err := provider(db, d)
+	if err != nil {
+		return nil, err
+	}
+	var all []Migration
+	for _, s := range p.ListSources() {
+		t, ok := at[s.Version]
+		all = append(all, Migration{Version: s.Version, Name: name(s), Applied: ok, AppliedAt: t})
+		delete(at, s.Version)
+	}
+	for v, t := range at {
+		all = append(all, Migration{Version: v, Name: fmt.Sprintf("%05d (of a newer capri)", v), Applied: true, AppliedAt: t})
+	}
+	slices.SortFunc(all, func(a, b Migration) int { return int(a.Version - b.Version) })
+	return all, nil
+}
+
+// Version tells which migration the database has reached (0: none) and which one this binary knows as newest.
+func Version(ctx context.Context, db *sql.DB, d *dialect.Dialect) (have, want int64, err error) {
+	p, err := provider(db, d)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range p.ListSources() {
+		want = max(want, s.Version)
+	}
+	at, err := appliedAt(ctx, db, d)
+	if err != nil {
+		return 0, want, err
+	}
+	for v := range at {
+		have = max(have, v)
+	}
+	return have, want, nil
+}
+
+// Check says whether this binary may work on this schema: an older one has to be migrated first, a newer one is
+// fine unless it says that binaries as old as this one would do harm.
+func Check(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
+	have, want, err := Version(ctx, db, d)
+	if err != nil {
+		return err
+	}
+	if have < want {
+		return capri.Conflict("the database's schema is at %d, this capri needs %d: run capri migrate up", have, want)
+	}
+	least, err := storedMinBinary(ctx, db)
+	if err != nil {
+		return err
+	}
+	if int64(least) > want {
+		return capri.Conflict("the database's schema is at %d and refuses a capri that does not know at least %d (this one knows %d): use the newer capri", have, least, want)
+	}
+	return nil
+}
+
+// CheckZone refuses a process whose business zone is not the one the database was made with: the same mark would be
+// another instant, and batches would be made twice or not at all.
+func CheckZone(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) error {
+	stored, found, err := storedZone(ctx, db, d)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return capri.Conflict("the database has no business zone yet: run capri migrate up")
+	case stored != zone:
+		return otherZone(stored, zone)
+	}
+	return nil
+}
+
+func otherZone(stored, zone string) error {
+	return capri.Conflict("the database was made for timezone %s, this process is configured with %s: set timezone: %s (CAPRI_TIMEZONE=%s), "+
+		"or use another database; a database keeps its zone", stored, zone, stored, stored)
+}
+
+// locked runs fn while no other process migrates the same server's databases. MySQL's DDL commits by itself, so two
+// at once would see each other's halves; the lock belongs to a connection of its own and ends with it. SQLite needs
+// none: its DDL is transactional and its data directory belongs to one process.
+func locked(ctx context.Context, db *sql.DB, d *dialect.Dialect, fn func(*goose.Provider) error) error {
+	p, err := provider(db, d)
+	if err != nil {
+		return err
+	}
+	if d != dialect.MySQL {
+		return fn(p)
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	defer conn.Close()
+	var got sql.NullInt64
+	// Less than the connections' read time-out of 60 s, which would end the waiting with a broken connection.
+	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('capri_migrate', 50)").Scan(&got); err != nil {
+		return fmt.Errorf("migrate: wait for the lock: %w", err)
+	}
+	if got.Int64 != 1 {
+		return capri.Conflict("another process has been migrating for 50 s (it holds the lock capri_migrate): wait for it, then try again")
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK('capri_migrate')") //nolint:errcheck // closing frees it too
+	return fn(p)
+}
+
+func provider(db *sql.DB, d *dialect.Dialect) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, path.Join("migrations", d.Name))
+	if err != nil {
+		return nil, err
+	}
+	kind := goose.DialectMySQL
+	if d == dialect.SQLite {
+		kind = goose.DialectSQLite3
+	}
+	p, err := goose.NewProvider(kind, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return p, nil
+}
+
+func name(s *goose.Source) string { return strings.TrimSuffix(path.Base(s.Path), ".sql") }
+
+// tables lists the database's own tables, without views.
+func tables(ctx context.Context, db *sql.DB, d *dialect.Dialect) ([]string, error) {
+	text := "SELECT name FROM sqlite_master WHERE type = 'table'"
+	if d == dialect.MySQL {
+		text = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'"
+	}
+	rows, err := db.QueryContext(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var n string
+		if err := rows.Scan(&n); err != nil {
+			return nil, fmt.Errorf("list tables: %w", err)
+		}
+		names = append(names, n)
+	}
+	return names, rows.Err()
+}
+
+// appliedAt reads goose's table itself, because goose makes that table whenever it looks.
+func appliedAt(ctx context.Context, db *sql.DB, d *dialect.Dialect) (map[int64]capri.Instant, error) {
+	at := map[int64]capri.Instant{}
+	if names, err := tables(ctx, db, d); err != nil || !slices.Contains(names, versionTable) {
+		return at, err
+	}
+	rows, err := db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+versionTable+" WHERE version_id > 0")
+	if err != nil {
+		return nil, fmt.Errorf("read the schema's version: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v int64
+		var t time.Time
+		if err := rows.Scan(&v, &t); err != nil {
+			return nil, fmt.Errorf("read the schema's version: %w", err)
+		}
+		at[v] = capri.InstantOf(t)
+	}
+	return at, rows.Err()
+}
+
+func storedZone(ctx context.Context, db *sql.DB, d *dialect.Dialect) (zone string, found bool, err error) {
+	if names, err := tables(ctx, db, d); err != nil || !slices.Contains(names, "dic_data") {
+		return "", false, err
+	}
+	return get(ctx, db, keyZone)
+}
+
+func storedMinBinary(ctx context.Context, db *sql.DB) (int, error) {
+	text, found, err := get(ctx, db, keyMinBinary)
+	if err != nil || !found {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("dic_data holds min_binary = %q, which is no number", text)
+	}
+	return n, nil
+}
+
+func get(ctx context.Context, db *sql.DB, key string) (value string, found bool, err error) {
+	err = db.QueryRowContext(ctx, "SELECT value FROM dic_data WHERE name = ?", key).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read setting %s: %w", key, err)
+	}
+	return value, true, nil
+}
+
+func put(ctx context.Context, db *sql.DB, d *dialect.Dialect, key, value string) error {
+	if _, err := db.ExecContext(ctx, "INSERT INTO dic_data (name, value) VALUES (?, ?)"+d.Upsert([]string{"name"}, "value"), key, value); err != nil {
+		return fmt.Errorf("write setting %s: %w", key, err)
+	}
+	return nil
+}

@@ -1,0 +1,399 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// batchColumns are read by every query that returns whole batches, in the order of scanBatch.
+var batchColumns = []string{"w.id", "w.task_id", "w.task_version", "w.period", "w.batch_no", "w.run_no", "w.latest", "w.origin", "w.schedule_time", "w.data_start",
+	"w.data_end", "w.create_time", "w.state", "w.finish_state", "w.unmet", "w.held", "w.kill_request", "w.node", "w.attempt", "w.avoid_node", "w.assign_time",
+	"w.start_time", "w.finish_time", "w.not_before", "w.skip_at", "w.priority", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes",
+	"w.account", "w.quality_state", "w.failures", "w.rejections", "w.losses", "w.dependency_timeout_at", "w.output_timeout_at", "w.notified_at",
+	"w.actual_memory_mb", "w.actual_processes", "w.progress", "w.application_id", "w.message"}
+
+func scanBatch(r *sql.Rows, more ...any) (capri.Batch, error) {
+	var b capri.Batch
+	var latest sql.NullInt64
+	var nodes sql.NullString
+	err := r.Scan(append([]any{&b.ID, &b.TaskID, &b.TaskVersion, &b.Period, &b.BatchNo, &b.RunNo, &latest, &b.Origin, &b.ScheduleTime, &b.DataStart,
+		&b.DataEnd, &b.CreateTime, &b.State, &b.FinishState, &b.Unmet, &b.Held, &b.KillRequest, &b.Node, &b.Attempt, &b.AvoidNode, instant{&b.AssignTime},
+		instant{&b.StartTime}, instant{&b.FinishTime}, &b.NotBefore, instant{&b.SkipAt}, &b.Priority, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes,
+		&b.Account, &b.QualityState, &b.Failures, &b.Rejections, &b.Losses, instant{&b.DependencyTimeoutAt}, instant{&b.OutputTimeoutAt}, instant{&b.NotifiedAt},
+		&b.ActualMemoryMB, &b.ActualProcesses, &b.Progress, &b.ApplicationID, &b.Message}, more...)...)
+	b.Latest = latest.Valid
+	if nodes.Valid {
+		b.Nodes = strings.Split(nodes.String, "\n")
+	}
+	return b, err
+}
+
+// BatchFilter chooses batches for a list. Zero fields choose all.
+type BatchFilter struct {
+	Task         capri.TaskID
+	States       []capri.State
+	FinishStates []capri.FinishState
+	From, To     capri.Instant // schedule_time, both included
+	DataFrom     capri.Instant // data interval inside [DataFrom, DataTo)
+	DataTo       capri.Instant
+	Late         bool          // a time-out stands on it, or its earliest start passed and it has not started
+	AllRuns      bool          // not only the latest run of each batch_no
+	Limit        int           // 0: 1,000
+	BeforeID     capri.BatchID // keyset paging: only older than this batch in the list's order
+}
+
+// BatchRow is a batch with its task's name.
+type BatchRow struct {
+	capri.Batch
+	Task string
+}
+
+// Batches lists batches, newest schedule_time first.
+func (s *Store) Batches(ctx context.Context, f BatchFilter) ([]BatchRow, error) {
+	q := sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").OrderBy("w.schedule_time DESC", "w.id DESC")
+	if f.Limit <= 0 {
+		f.Limit = 1000
+	}
+	q = q.Limit(uint64(f.Limit))
+	if f.Task != 0 {
+		q = q.Where(sq.Eq{"w.task_id": int64(f.Task)})
+	}
+	var states sq.Or
+	if len(f.States) > 0 {
+		states = append(states, sq.Eq{"w.state": ints(f.States)})
+	}
+	if len(f.FinishStates) > 0 {
+		states = append(states, sq.Eq{"w.finish_state": ints(f.FinishStates)})
+	}
+	if len(states) > 0 {
+		q = q.Where(states)
+	}
+	bound := func(column, op string, at capri.Instant) {
+		if at != 0 {
+			q = q.Where(column+" "+op+" ?", int64(at))
+		}
+	}
+	bound("w.schedule_time", ">=", f.From)
+	bound("w.schedule_time", "<=", f.To)
+	bound("w.data_start", ">=", f.DataFrom)
+	bound("w.data_end", "<=", f.DataTo)
+	if f.Late {
+		now, err := s.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		q = q.Where(sq.And{sq.NotEq{"w.state": int(capri.Finished)}, sq.Or{sq.Eq{"w.finish_state": []int{int(capri.DependencyTimeout), int(capri.OutputTimeout)}},
+			sq.And{sq.Eq{"w.state": int(capri.Waiting)}, sq.Lt{"w.not_before": int64(now)}, sq.Lt{"w.schedule_time": int64(now)}}}})
+	}
+	if !f.AllRuns {
+		q = q.Where(sq.Eq{"w.latest": 1})
+	}
+	if f.BeforeID != 0 {
+		last, err := s.Batch(ctx, f.BeforeID)
+		if err != nil {
+			return nil, err
+		}
+		q = q.Where("(w.schedule_time < ? OR (w.schedule_time = ? AND w.id < ?))", int64(last.ScheduleTime), int64(last.ScheduleTime), int64(last.ID))
+	}
+	var out []BatchRow
+	err := query(ctx, s.read, q, func(r *sql.Rows) (err error) {
+		var row BatchRow
+		row.Batch, err = scanBatch(r, &row.Task)
+		out = append(out, row)
+		return err
+	})
+	return out, s.fault("list batches", err)
+}
+
+// Batch reads one batch.
+func (s *Store) Batch(ctx context.Context, id capri.BatchID) (BatchRow, error) {
+	var row BatchRow
+	err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").Where(sq.Eq{"w.id": int64(id)}), func(r *sql.Rows) (err error) {
+		row.Batch, err = scanBatch(r, &row.Task)
+		return err
+	})
+	if err == nil && row.ID == 0 {
+		err = capri.NotFound("there is no batch %d", id)
+	}
+	return row, s.fault(fmt.Sprintf("read batch %d", id), err)
+}
+
+// batchesByID reads whole batches, in the order of the ids.
+func (s *Store) batchesByID(ctx context.Context, ids []capri.BatchID) ([]capri.Batch, error) {
+	by := make(map[capri.BatchID]capri.Batch, len(ids))
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(idIn("w.id", part)), func(r *sql.Rows) error {
+			b, err := scanBatch(r)
+			by[b.ID] = b
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read batches", err)
+		}
+	}
+	out := make([]capri.Batch, 0, len(ids))
+	for _, id := range ids {
+		if b, ok := by[id]; ok {
+			out = append(out, b)
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) batchIDs(ctx context.Context, q sq.SelectBuilder) ([]capri.BatchID, error) {
+	var ids []capri.BatchID
+	err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		var id capri.BatchID
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// LatestRuns reads the run that counts of each of a task's batch_nos that exist.
+func (s *Store) LatestRuns(ctx context.Context, task capri.TaskID, nos []capri.BatchNo) (map[capri.BatchNo]capri.Batch, error) {
+	out := map[capri.BatchNo]capri.Batch{}
+	for _, part := range chunks(nos, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(sq.Eq{"w.task_id": int64(task), "w.batch_no": texts(part), "w.latest": 1}), func(r *sql.Rows) error {
+			b, err := scanBatch(r)
+			out[b.BatchNo] = b
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read latest runs", err)
+		}
+	}
+	return out, nil
+}
+
+// LatestRunsIn reads the runs that count of some tasks with schedule_time in [from, to].
+func (s *Store) LatestRunsIn(ctx context.Context, tasks []capri.TaskID, from, to capri.Instant) ([]capri.Batch, error) {
+	var out []capri.Batch
+	for _, part := range chunks(tasks, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(idIn("w.task_id", part)).
+			Where("w.latest = 1 AND w.schedule_time >= ? AND w.schedule_time <= ?", int64(from), int64(to)).OrderBy("w.task_id", "w.schedule_time"), func(r *sql.Rows) error {
+			b, err := scanBatch(r)
+			out = append(out, b)
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read latest runs", err)
+		}
+	}
+	return out, nil
+}
+
+// WaitingOf lists a task's batches that have not been assigned, for an edit of its dependencies.
+func (s *Store) WaitingOf(ctx context.Context, task capri.TaskID) ([]capri.Batch, error) {
+	var out []capri.Batch
+	err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(sq.Eq{"w.task_id": int64(task), "w.state": int(capri.Waiting)}).OrderBy("w.id"), func(r *sql.Rows) error {
+		b, err := scanBatch(r)
+		out = append(out, b)
+		return err
+	})
+	return out, s.fault("list waiting batches", err)
+}
+
+// Event is one line of a batch's history.
+type Event struct {
+	At          capri.Instant
+	State       capri.State
+	FinishState capri.FinishState
+	Attempt     int
+	Node        string
+	Held        bool
+	KillRequest bool
+	Latest      bool
+	Epoch       capri.Epoch
+	Who, Why    string
+}
+
+// Events reads a batch's history, oldest first. Its birth is the row itself.
+func (s *Store) Events(ctx context.Context, id capri.BatchID) ([]Event, error) {
+	var out []Event
+	err := query(ctx, s.read, sq.Select("at", "state", "finish_state", "attempt", "node", "held", "kill_request", "latest", "epoch", "who", "why").From("batch_event").
+		Where(sq.Eq{"batch_id": int64(id)}).OrderBy("id"), func(r *sql.Rows) error {
+		var e Event
+		var latest sql.NullInt64
+		err := r.Scan(&e.At, &e.State, &e.FinishState, &e.Attempt, &e.Node, &e.Held, &e.KillRequest, &latest, &e.Epoch, &e.Who, &e.Why)
+		e.Latest = latest.Valid
+		out = append(out, e)
+		return err
+	})
+	return out, s.fault("read a batch's history", err)
+}
+
+// RequestKill ends batches that run nowhere yet at once, and asks the worker of the others.
+func (tx *Tx) RequestKill(ids []capri.BatchID, why string) (killed, asked []capri.BatchID, err error) {
+	ending := tx.ending(capri.Killed, why)
+	ending.from = func(r locked) bool { return r.State == capri.Waiting || r.State == capri.Assigned }
+	rows, err := tx.change(ids, ending)
+	if err != nil {
+		return nil, nil, err
+	}
+	running, err := tx.change(ids, change{from: func(r locked) bool { return r.State == capri.Running && !r.KillRequest }, set: sq.Eq{"kill_request": 1}, why: why})
+	return idsOf(rows), idsOf(running), err
+}
+
+// Hold keeps unstarted batches from being placed until Release; an assigned one goes back to waiting.
+func (tx *Tx) Hold(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
+	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.State <= capri.Assigned && !r.Held },
+		set: sq.Eq{"held": 1, "state": int(capri.Waiting), "node": "", "message": cut("held: "+why, 1000)}, why: why})
+	return idsOf(rows), err
+}
+
+// Release ends a Hold.
+func (tx *Tx) Release(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
+	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.Held }, set: sq.Eq{"held": 0, "message": ""}, why: why})
+	return idsOf(rows), err
+}
+
+// NewRun inserts the next run of a finished batch_no: the old run hands over latest, and what rested on its success
+// waits again. capri.ErrConflict says what is in the way. nb.ID comes from ReserveBatchIDs.
+func (tx *Tx) NewRun(old capri.BatchID, nb *capri.NewBatch) error {
+	rows, err := tx.change([]capri.BatchID{old}, change{
+		from: func(r locked) bool { return r.Latest && r.State == capri.Finished },
+		set:  sq.Eq{"latest": nil},
+		why:  fmt.Sprintf("run %d of this batch_no takes its place", nb.RunNo),
+	})
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return capri.Conflict("batch %d (%s) has not finished, or a newer run exists", old, nb.BatchNo)
+	}
+	if err := tx.insert([]*capri.NewBatch{nb}); err != nil {
+		if tx.s.d.IsDuplicate(err) {
+			return capri.Conflict("run %d of batch_no %s exists already", nb.RunNo, nb.BatchNo)
+		}
+		return err
+	}
+	return tx.revokeRun(rows[0])
+}
+
+func ints[T ~int](in []T) []int {
+	out := make([]int, len(in))
+	for i, v := range in {
+		out[i] = int(v)
+	}
+	return out
+}
+
+func texts[T ~string](in []T) []string {
+	out := make([]string, len(in))
+	for i, v := range in {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// Actor is who makes batches: a service under its lease, or somebody by hand.
+type Actor struct {
+	lease *capri.Lease
+	who   string
+}
+
+// ByService and ByPerson name an Actor.
+func ByService(l capri.Lease) Actor { return Actor{lease: &l, who: l.Service} }
+func ByPerson(who string) Actor     { return Actor{who: who} }
+
+func (s *Store) writeBy(ctx context.Context, what string, by Actor, fn func(*Tx) error) error {
+	if by.lease != nil {
+		return s.WriteAs(ctx, what, *by.lease, fn)
+	}
+	return s.Write(ctx, what, by.who, fn)
+}
+
+// ReserveBatchIDs gives the first of n fresh batch ids.
+func (s *Store) ReserveBatchIDs(ctx context.Context, n int) (capri.BatchID, error) {
+	id, err := s.reserve(ctx, "batch", n)
+	return capri.BatchID(id), err
+}
+
+// Inserted says which batches are new, and which had a run 0 already and were left alone.
+type Inserted struct {
+	Made, Present []*capri.NewBatch
+}
+
+// InsertBatches inserts batches with their conditions in one transaction and sets their ids; also, if given,
+// writes what has to be true together with them. A batch_no that exists already is left alone, whoever
+// made it, and none of its conditions are written again.
+func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.NewBatch, also func(*Tx, Inserted) error) (Inserted, error) {
+	first, err := s.ReserveBatchIDs(ctx, len(batches))
+	if err != nil {
+		return Inserted{}, err
+	}
+	for i, b := range batches {
+		b.ID = first + capri.BatchID(i)
+	}
+	in := Inserted{Made: batches}
+	attempt := func() error {
+		return s.writeBy(ctx, "insert batches", by, func(tx *Tx) error {
+			if err := tx.insert(in.Made); err != nil {
+				return err
+			}
+			if also != nil {
+				return also(tx, in)
+			}
+			return nil
+		})
+	}
+	for range tries {
+		if err = attempt(); err == nil || !s.d.IsDuplicate(errors.Unwrap(err)) && !s.d.IsDuplicate(err) {
+			return in, err
+		}
+		// Somebody made some of them before us, or our own commit got through and its answer did not. The
+		// transaction is rolled back; see which stand, and insert the rest.
+		if in, err = s.present(ctx, batches); err != nil {
+			return in, err
+		}
+	}
+	return in, err
+}
+
+// present splits batches into those whose run exists and those to be made.
+func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (Inserted, error) {
+	type key struct {
+		task capri.TaskID
+		no   capri.BatchNo
+		run  int
+	}
+	exists := map[key]bool{}
+	for _, part := range chunks(batches, s.d.ChunkRows) {
+		tasks := make([]capri.TaskID, len(part))
+		var nos []string
+		for i, b := range part {
+			tasks[i] = b.TaskID
+			if !slices.Contains(nos, string(b.BatchNo)) {
+				nos = append(nos, string(b.BatchNo))
+			}
+		}
+		err := query(ctx, s.write, sq.Select("task_id", "batch_no", "run_no").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
+			var k key
+			err := r.Scan(&k.task, &k.no, &k.run)
+			exists[k] = true
+			return err
+		})
+		if err != nil {
+			return Inserted{}, s.fault("see which batches exist", err)
+		}
+	}
+	var in Inserted
+	for _, b := range batches {
+		if exists[key{b.TaskID, b.BatchNo, b.RunNo}] {
+			in.Present = append(in.Present, b)
+		} else {
+			in.Made = append(in.Made, b)
+		}
+	}
+	return in, nil
+}

@@ -1,0 +1,202 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// locked is what the locking read saw of a batch. The row cannot change before this transaction ends.
+type locked struct {
+	ID          capri.BatchID
+	TaskID      capri.TaskID
+	TaskVersion int
+	BatchNo     capri.BatchNo
+	Latest      bool
+	State       capri.State
+	FinishState capri.FinishState
+	Unmet       int
+	Kinds       int
+	Held        bool
+	KillRequest bool
+	Node        string
+	Attempt     int
+	Started     bool
+	Failures    int
+	Rejections  int
+	Losses      int
+}
+
+// notStarted: its job has never been given to a shim under this attempt, so it may still go back to waiting.
+func (r locked) notStarted() bool {
+	return r.State < capri.Running || (r.State == capri.Running && !r.Started)
+}
+
+// lock reads batches for change, ids ascending so that two transactions never wait for each other in a ring.
+func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	rows := make([]locked, 0, len(ids))
+	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
+		err := tx.query(sq.Select("id", "task_id", "task_version", "batch_no", "latest", "state", "finish_state", "unmet", "kinds", "held", "kill_request",
+			"node", "attempt", "start_time", "failures", "rejections", "losses").From("task_work").
+			Where(idIn("id", part)).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
+			var r locked
+			var latest sql.NullInt64
+			var start capri.Instant
+			if err := rs.Scan(&r.ID, &r.TaskID, &r.TaskVersion, &r.BatchNo, &latest, &r.State, &r.FinishState, &r.Unmet, &r.Kinds, &r.Held, &r.KillRequest,
+				&r.Node, &r.Attempt, instant{&start}, &r.Failures, &r.Rejections, &r.Losses); err != nil {
+				return err
+			}
+			r.Latest, r.Started = latest.Valid, start != 0
+			rows = append(rows, r)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// change is one step of batches from where they must be to where they go.
+type change struct {
+	from  func(locked) bool         // the comparison; rows that fail it are left alone
+	set   sq.Eq                     // the new values, by column
+	why   string                    // for the events; "" takes each row's message
+	alert func(locked) *capri.Alert // written with the change; may be nil
+}
+
+// change locks the batches and changes those that compare. It returns them as they were before.
+func (tx *Tx) change(ids []capri.BatchID, c change) ([]locked, error) {
+	rows, err := tx.lock(ids)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return !c.from(r) })
+	return rows, tx.changeLocked(rows, c)
+}
+
+// changeLocked is change for rows that this transaction has locked and compared already.
+func (tx *Tx) changeLocked(rows []locked, c change) error {
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		ids := idsOf(part)
+		n, err := tx.exec(sq.Update("task_work").SetMap(c.set).Where(idIn("id", ids)))
+		if err != nil {
+			return err
+		}
+		if n != len(part) {
+			return fmt.Errorf("changed %d of %d locked batches", n, len(part))
+		}
+		if err := tx.events(ids, c.why); err != nil {
+			return err
+		}
+		if c.alert == nil {
+			continue
+		}
+		for _, r := range part {
+			if a := c.alert(r); a != nil {
+				if err := tx.Alert(*a); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// events appends what the rows say now to the history.
+func (tx *Tx) events(ids []capri.BatchID, why string) error {
+	reason := sq.Expr("message")
+	if why != "" {
+		reason = sq.Expr("?", cut(why, 1000))
+	}
+	text, args, err := sq.Select("id").Column("?", int64(tx.Now)).Columns("state", "finish_state", "attempt", "node", "held", "kill_request", "latest").
+		Column("?", int64(tx.epoch)).Column("?", cut(tx.who, 190)).Column(reason).
+		From("task_work").Where(idIn("id", ids)).OrderBy("id").ToSql()
+	if err != nil {
+		return err
+	}
+	_, err = tx.execText("INSERT INTO batch_event (batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why) "+text, args...)
+	return err
+}
+
+// Alert puts an alert into the outbox; the same key again is the same alert.
+func (tx *Tx) Alert(a capri.Alert) error {
+	found := 0
+	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("alert").Where(sq.Eq{"alert_key": a.Key}).Suffix(tx.s.d.ForShare), &found); err != nil {
+		return err
+	}
+	if found > 0 {
+		return nil
+	}
+	_, err := tx.exec(sq.Insert("alert").Columns("alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at").
+		Values(cut(a.Key, 255), int(a.Level), a.Kind, int64(a.Task), int64(a.Batch), cut(a.Title, 255), a.Text, int64(tx.Now)))
+	return err
+}
+
+func idsOf(rows []locked) []capri.BatchID {
+	ids := make([]capri.BatchID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// idIn is "column IN (1,2,3)" with the numbers in the text: they are integers, and five hundred parameters cost
+// more than the statement.
+func idIn[T ~int64](column string, ids []T) sq.Sqlizer {
+	if len(ids) == 0 {
+		return sq.Expr("1 = 0")
+	}
+	var b strings.Builder
+	b.Grow(len(column) + 6 + 12*len(ids))
+	b.WriteString(column)
+	b.WriteString(" IN (")
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, int64(id))
+	}
+	b.WriteByte(')')
+	return sq.Expr(b.String())
+}
+
+// cut shortens text to n characters, at a character's boundary, for a column of that length.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// bulk inserts many rows by few statements. The text is the same for each full chunk, which spares the builder's
+// work: a mark at 00:01 inserts some hundred thousand rows.
+func (tx *Tx) bulk(table string, columns []string, n int, row func(i int, args []any) []any) error {
+	per := min(tx.s.d.ChunkRows, 30_000/len(columns))
+	head := "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES "
+	tuple := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
+	args := make([]any, 0, min(n, per)*len(columns))
+	for from := 0; from < n; from += per {
+		to := min(n, from+per)
+		args = args[:0]
+		for i := from; i < to; i++ {
+			args = row(i, args)
+		}
+		if _, err := tx.execText(head+strings.Repeat(tuple, to-from)[1:], args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,691 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// Which conditions a batch has (task_work.kinds): spares recount and finish the look-ups of what is not there.
+const (
+	kindPaths      = 1
+	kindThirdParty = 2
+	kindParents    = 4 // each dependency is one row, and that row is needed
+	kindGrouped    = 8 // some dependency has several rows, or any one of them is enough
+	kindOutputs    = 16
+)
+
+const (
+	typeInput  = 1
+	typeOutput = 2
+
+	changedParent     = 1
+	changedThirdParty = 2
+	changedBatches    = 3
+)
+
+func kindsOf(c *capri.Conditions) int {
+	k := 0
+	if len(c.Inputs) > 0 {
+		k |= kindPaths
+	}
+	if len(c.Outputs) > 0 {
+		k |= kindOutputs
+	}
+	if len(c.ThirdParty) > 0 {
+		k |= kindThirdParty
+	}
+	for i, p := range c.Parents {
+		if p.Any || (i > 0 && c.Parents[i-1].Group == p.Group) {
+			return k&^kindParents | kindGrouped
+		}
+		k |= kindParents
+	}
+	return k
+}
+
+// pathHash stands for path and flag in the index: a path can be longer than a key. 64 bits of SHA-256, so that nobody
+// can craft two paths that meet each other's conditions.
+func pathHash(p capri.PathCondition) int64 {
+	var buf [512]byte
+	sum := sha256.Sum256(append(append(append(buf[:0], p.Path...), 0), p.Flag...))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// insert writes batches with their conditions and the note that they are to be looked at.
+func (tx *Tx) insert(batches []*capri.NewBatch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	err := tx.bulk("task_work", []string{"id", "task_id", "task_version", "period", "batch_no", "run_no", "latest", "origin", "schedule_time", "data_start", "data_end",
+		"create_time", "state", "finish_state", "unmet", "kinds", "finish_time", "not_before", "skip_at", "priority", "slots", "memory_mb", "concurrency", "pool", "strategy", "nodes",
+		"account", "quality_state", "held", "message"}, len(batches), func(i int, a []any) []any {
+		b := batches[i]
+		b.Unmet = b.Groups()
+		b.CreateTime = tx.Now
+		var nodes any
+		if len(b.Nodes) > 0 {
+			nodes = strings.Join(b.Nodes, "\n")
+		}
+		if b.State == capri.Finished { // skipped at birth
+			b.FinishTime = tx.Now
+		}
+		return append(a, int64(b.ID), int64(b.TaskID), b.TaskVersion, int(b.Period), string(b.BatchNo), b.RunNo, 1, int(b.Origin), int64(b.ScheduleTime), int64(b.DataStart), int64(b.DataEnd),
+			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions), nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
+			b.Account, b.QualityState, bit(b.Held), cut(b.Message, 1000))
+	})
+	if err != nil {
+		return err
+	}
+	if err := tx.insertConditions(batches); err != nil {
+		return err
+	}
+	_, err = tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(batches[0].ID), int64(batches[len(batches)-1].ID)))
+	return err
+}
+
+func (tx *Tx) insertConditions(batches []*capri.NewBatch) error {
+	type path struct {
+		id    capri.BatchID
+		typ   int
+		seq   int
+		where capri.PathCondition
+	}
+	var paths []path
+	type third struct {
+		id  capri.BatchID
+		seq int
+		c   capri.ThirdPartyCondition
+	}
+	var thirds []third
+	type parent struct {
+		id  capri.BatchID
+		seq int
+		c   capri.ParentCondition
+	}
+	var parents []parent
+	for _, b := range batches {
+		for i, p := range b.Inputs {
+			paths = append(paths, path{b.ID, typeInput, i, p})
+		}
+		for i, p := range b.Outputs {
+			paths = append(paths, path{b.ID, typeOutput, i, p})
+		}
+		for i, c := range b.ThirdParty {
+			thirds = append(thirds, third{b.ID, i, c})
+		}
+		for i, c := range b.Parents {
+			parents = append(parents, parent{b.ID, i, c})
+		}
+	}
+	err := tx.bulk("task_data", []string{"batch_id", "type", "seq", "state", "path_hash", "path", "flag"}, len(paths), func(i int, a []any) []any {
+		p := &paths[i]
+		return append(a, int64(p.id), p.typ, p.seq, 0, pathHash(p.where), p.where.Path, p.where.Flag)
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.bulk("tthird_data", []string{"batch_id", "seq", "state", "code", "period", "batch_no"}, len(thirds), func(i int, a []any) []any {
+		c := &thirds[i]
+		return append(a, int64(c.id), c.seq, 0, c.c.Code, int(c.c.Period), string(c.c.BatchNo))
+	})
+	if err != nil {
+		return err
+	}
+	return tx.bulk("tparent_data", []string{"batch_id", "seq", "grp", "policy", "state", "parent_task_id", "parent_batch_no"}, len(parents), func(i int, a []any) []any {
+		c := &parents[i]
+		return append(a, int64(c.id), c.seq, c.c.Group, bit(c.c.Any), 0, int64(c.c.TaskID), string(c.c.BatchNo))
+	})
+}
+
+// ReplaceConditions gives a batch that still waits the conditions of an edited task. ok is false when it has left
+// waiting meanwhile: it then runs by the old ones.
+func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, err error) {
+	rows, err := tx.lock([]capri.BatchID{id})
+	if err != nil || len(rows) == 0 || rows[0].State != capri.Waiting {
+		return false, err
+	}
+	for _, table := range []string{"task_data", "tthird_data", "tparent_data"} {
+		if _, err := tx.exec(sq.Delete(table).Where(sq.Eq{"batch_id": int64(id)})); err != nil {
+			return false, err
+		}
+	}
+	nb := &capri.NewBatch{Batch: capri.Batch{ID: id}, Conditions: c}
+	if err := tx.insertConditions([]*capri.NewBatch{nb}); err != nil {
+		return false, err
+	}
+	if _, err := tx.exec(sq.Update("task_work").Set("kinds", kindsOf(&c)).Where(sq.Eq{"id": int64(id)})); err != nil {
+		return false, err
+	}
+	if _, err := tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(id), int64(id))); err != nil {
+		return false, err
+	}
+	return true, tx.recount(rows)
+}
+
+// unmetNow is the number of groups of unmet conditions, from the conditions themselves.
+const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task_data d WHERE d.batch_id = task_work.id AND d.type = 1 AND d.state = 0) END
+ + CASE WHEN kinds & 2 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tthird_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
+ + CASE WHEN kinds & 4 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tparent_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
+ + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT COUNT(DISTINCT CASE WHEN d.policy = 0 AND d.state = 0 THEN d.grp END)
+ + COUNT(DISTINCT CASE WHEN d.policy = 1 THEN d.grp END) - COUNT(DISTINCT CASE WHEN d.policy = 1 AND d.state = 1 THEN d.grp END)
+ FROM tparent_data d WHERE d.batch_id = task_work.id) END`
+
+// recount sets unmet from the conditions, for batches that this transaction has locked before it changed those.
+func (tx *Tx) recount(rows []locked) error {
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(idIn("id", idsOf(part)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitAgain recounts and sends what was assigned but may no longer start back to waiting. A preparing batch
+// fails its Start and is given back by its worker.
+func (tx *Tx) waitAgain(rows []locked, why string) error {
+	if err := tx.recount(rows); err != nil {
+		return err
+	}
+	var assigned []capri.BatchID
+	for _, r := range rows {
+		if r.State == capri.Assigned {
+			assigned = append(assigned, r.ID)
+		}
+	}
+	_, err := tx.change(assigned, change{from: func(r locked) bool { return r.State == capri.Assigned && r.Unmet > 0 },
+		set: sq.Eq{"state": int(capri.Waiting), "node": "", "assign_time": nil, "message": cut(why, 1000)}, why: why})
+	return err
+}
+
+// revokeRun makes what rested on a run's success wait again: children of its batch_no, and batches that read a path
+// it produces. Only batches whose job has not started; what runs already has read what it read.
+func (tx *Tx) revokeRun(old locked) error {
+	children, err := tx.ids(sq.Select("p.batch_id").From("tparent_data p").Join("task_work w ON w.id = p.batch_id").
+		Where(sq.Eq{"p.parent_task_id": int64(old.TaskID), "p.parent_batch_no": string(old.BatchNo), "p.state": 1}).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+	if err != nil {
+		return err
+	}
+	var hashes []int64
+	if old.Kinds&kindOutputs != 0 {
+		err := tx.query(sq.Select("path_hash").From("task_data").Where(sq.Eq{"batch_id": int64(old.ID), "type": typeOutput}), func(r *sql.Rows) error {
+			var h int64
+			err := r.Scan(&h)
+			hashes = append(hashes, h)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(hashes) > 0 {
+		readers, err := tx.ids(sq.Select("d.batch_id").From("task_data d").Join("task_work w ON w.id = d.batch_id").
+			Where(sq.Eq{"d.type": typeInput, "d.state": 1}).Where(idIn("d.path_hash", hashes)).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+		if err != nil {
+			return err
+		}
+		children = append(children, readers...)
+	}
+	rows, err := tx.lock(children)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		if _, err := tx.exec(sq.Update("tparent_data").Set("state", 0).Where(idIn("batch_id", idsOf(part))).
+			Where(sq.Eq{"parent_task_id": int64(old.TaskID), "parent_batch_no": string(old.BatchNo)})); err != nil {
+			return err
+		}
+		if len(hashes) > 0 {
+			if _, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(idIn("batch_id", idsOf(part))).Where(sq.Eq{"type": typeInput}).Where(idIn("path_hash", hashes))); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.waitAgain(rows, fmt.Sprintf("batch_no %s of a parent runs again", old.BatchNo))
+}
+
+func (tx *Tx) ids(q sq.SelectBuilder) ([]capri.BatchID, error) {
+	var ids []capri.BatchID
+	err := tx.query(q, func(r *sql.Rows) error {
+		var id capri.BatchID
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// DependencyChange is something the dependency service has to look at.
+type DependencyChange struct {
+	ID       int64
+	kind     int
+	TaskID   capri.TaskID
+	BatchNo  capri.BatchNo
+	code     string
+	period   capri.Period
+	from, to capri.BatchID
+}
+
+// DependencyChanges reads what changed and was not looked at yet, oldest first.
+func (s *Store) DependencyChanges(ctx context.Context, limit int) ([]DependencyChange, error) {
+	var out []DependencyChange
+	err := query(ctx, s.read, sq.Select("id", "kind", "task_id", "batch_no", "code", "period", "from_id", "to_id").From("dependency_change").OrderBy("id").Limit(uint64(limit)), func(r *sql.Rows) error {
+		var c DependencyChange
+		err := r.Scan(&c.ID, &c.kind, &c.TaskID, &c.BatchNo, &c.code, &c.period, &c.from, &c.to)
+		out = append(out, c)
+		return err
+	})
+	return out, s.fault("read what changed", err)
+}
+
+// meetBatch bounds the batches of one meeting transaction.
+const meetBatch = 1000
+
+// MeetChanged meets the parent and third-party conditions that the changes may have met, and forgets the changes.
+// It returns how many batches had conditions met and how many of them wait for nothing more.
+func (s *Store) MeetChanged(ctx context.Context, lease capri.Lease, changes []DependencyChange) (met, free int, err error) {
+	var parents []DependencyChange
+	candidates := []capri.BatchID{}
+	add := func(q sq.SelectBuilder) error {
+		ids, err := s.batchIDs(ctx, q)
+		candidates = append(candidates, ids...)
+		return err
+	}
+	waits := "w.state = 0 AND w.unmet > 0"
+	for _, c := range changes {
+		switch c.kind {
+		case changedParent:
+			parents = append(parents, c)
+		case changedThirdParty:
+			err = add(sq.Select("d.batch_id").From("tthird_data d").Join("task_work w ON w.id = d.batch_id").
+				Where(sq.Eq{"d.code": c.code, "d.period": int(c.period), "d.batch_no": string(c.BatchNo), "d.state": 0}).Where(waits))
+		case changedBatches:
+			if err = add(sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits + " AND w.kinds & 12 <> 0 AND EXISTS (SELECT 1 FROM tparent_data d" +
+				" WHERE d.batch_id = w.id AND d.state = 0 AND " + parentSucceeded("d") + ")")); err == nil {
+				err = add(sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits + " AND w.kinds & 2 <> 0 AND EXISTS (SELECT 1 FROM tthird_data d" +
+					" WHERE d.batch_id = w.id AND d.state = 0 AND " + thirdPartyReady("d") + ")"))
+			}
+		}
+		if err != nil {
+			return 0, 0, s.fault("look for children", err)
+		}
+	}
+	for _, part := range chunks(parents, 200) {
+		var any sq.Or
+		for _, c := range part {
+			any = append(any, sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
+		}
+		if err := add(sq.Select("d.batch_id").From("tparent_data d").Join("task_work w ON w.id = d.batch_id").Where("d.state = 0 AND " + waits).Where(any)); err != nil {
+			return 0, 0, s.fault("look for children", err)
+		}
+	}
+	slices.Sort(candidates)
+	candidates = slices.Compact(candidates)
+	for _, part := range chunks(candidates, meetBatch) {
+		m, f := 0, 0
+		err := s.WriteAs(ctx, "meet conditions", lease, func(tx *Tx) (err error) {
+			m, f, err = tx.meet(part)
+			return err
+		})
+		if err != nil {
+			return met, free, err
+		}
+		met, free = met+m, free+f
+	}
+	// If the process dies before this, the same changes are looked at once more: meeting again changes nothing.
+	ids := make([]int64, len(changes))
+	for i, c := range changes {
+		ids[i] = c.ID
+	}
+	return met, free, s.WriteAs(ctx, "forget what was looked at", lease, func(tx *Tx) error {
+		for _, part := range chunks(ids, tx.s.d.ChunkRows) {
+			if _, err := tx.exec(sq.Delete("dependency_change").Where(idIn("id", part))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// The facts that conditions rest on, as the meeting UPDATE proves them for the condition rows called d. The rows
+// that it reads stay locked until commit.
+func parentSucceeded(d string) string {
+	return "EXISTS (SELECT 1 FROM task_work pw WHERE pw.task_id = " + d + ".parent_task_id AND pw.batch_no = " + d + ".parent_batch_no AND pw.latest = 1 AND pw.state = 3 AND pw.finish_state = 1)"
+}
+
+func thirdPartyReady(d string) string {
+	return "EXISTS (SELECT 1 FROM tthird_item ti WHERE ti.code = " + d + ".code AND ti.period = " + d + ".period AND ti.batch_no = " + d + ".batch_no AND ti.result = 1)"
+}
+
+// meet proves and meets the parent and third-party conditions of batches: locks them, changes, recounts.
+func (tx *Tx) meet(ids []capri.BatchID) (met, free int, err error) {
+	rows, err := tx.lock(ids)
+	if err != nil {
+		return 0, 0, err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return r.State != capri.Waiting || r.Unmet == 0 })
+	changed := 0
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		n, err := tx.execText("UPDATE tparent_data SET state = 1 WHERE state = 0 AND " + inText("batch_id", part) + " AND " + parentSucceeded("tparent_data"))
+		if err != nil {
+			return 0, 0, err
+		}
+		changed += n
+		n = 0
+		if slices.ContainsFunc(part, func(r locked) bool { return r.Kinds&kindThirdParty != 0 }) {
+			n, err = tx.execText("UPDATE tthird_data SET state = 1 WHERE state = 0 AND " + inText("batch_id", part) + " AND " + thirdPartyReady("tthird_data"))
+			if err != nil {
+				return 0, 0, err
+			}
+			changed += n
+		}
+	}
+	if changed == 0 {
+		return 0, 0, nil
+	}
+	return tx.recounted(rows)
+}
+
+// recounted recounts and tells how many of the batches wait for nothing more.
+func (tx *Tx) recounted(rows []locked) (met, free int, err error) {
+	if err := tx.recount(rows); err != nil {
+		return 0, 0, err
+	}
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		n := 0
+		if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("task_work").Where("unmet = 0").Where(idIn("id", idsOf(part))), &n); err != nil {
+			return 0, 0, err
+		}
+		free += n
+	}
+	return len(rows), free, nil
+}
+
+func inText(column string, rows []locked) string {
+	text, _, _ := idIn(column, idsOf(rows)).ToSql()
+	return text
+}
+
+// UnmetPaths lists each distinct path that a waiting batch waits for.
+func (s *Store) UnmetPaths(ctx context.Context) ([]capri.PathCondition, error) {
+	var out []capri.PathCondition
+	err := query(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").Join("task_work w ON w.id = d.batch_id").
+		Where(sq.Eq{"d.type": typeInput, "d.state": 0, "w.state": int(capri.Waiting)}), func(r *sql.Rows) error {
+		var p capri.PathCondition
+		err := r.Scan(&p.Path, &p.Flag)
+		out = append(out, p)
+		return err
+	})
+	return out, s.fault("list unmet paths", err)
+}
+
+// MeetPaths meets the conditions on paths that were found to be there, unless a batch that produces such a path
+// has a latest run that has not succeeded: its flag is then old, or half-written.
+func (s *Store) MeetPaths(ctx context.Context, lease capri.Lease, there []capri.PathCondition) (met, free int, err error) {
+	for _, paths := range chunks(there, s.d.ChunkRows) {
+		hashes := hashesOf(paths)
+		ids, err := s.batchIDs(ctx, sq.Select("DISTINCT d.batch_id").From("task_data d").Join("task_work w ON w.id = d.batch_id").
+			Where(sq.Eq{"d.type": typeInput, "d.state": 0, "w.state": int(capri.Waiting)}).Where(idIn("d.path_hash", hashes)).OrderBy("d.batch_id"))
+		if err != nil {
+			return met, free, s.fault("look for batches that wait for paths", err)
+		}
+		for _, part := range chunks(ids, meetBatch) {
+			m, f := 0, 0
+			err := s.WriteAs(ctx, "meet paths", lease, func(tx *Tx) (err error) {
+				m, f, err = tx.meetPaths(part, hashes)
+				return err
+			})
+			if err != nil {
+				return met, free, err
+			}
+			met, free = met+m, free+f
+		}
+	}
+	return met, free, nil
+}
+
+func (tx *Tx) meetPaths(ids []capri.BatchID, hashes []int64) (met, free int, err error) {
+	rows, err := tx.lock(ids)
+	if err != nil {
+		return 0, 0, err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return r.State != capri.Waiting })
+	unsure := map[int64]bool{}
+	err = tx.query(sq.Select("o.path_hash").From("task_data o").Join("task_work w ON w.id = o.batch_id").
+		Where(sq.Eq{"o.type": typeOutput, "o.state": []int{0, 1}}).Where(idIn("o.path_hash", hashes)).
+		Where("w.latest = 1 AND NOT (w.state = 3 AND w.finish_state = 1)").Suffix(tx.s.d.ForShare), func(r *sql.Rows) error {
+		var h int64
+		err := r.Scan(&h)
+		unsure[h] = true
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	hashes = slices.DeleteFunc(slices.Clone(hashes), func(h int64) bool { return unsure[h] })
+	if len(hashes) == 0 || len(rows) == 0 {
+		return 0, 0, nil
+	}
+	changed := 0
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		n, err := tx.exec(sq.Update("task_data").Set("state", 1).Where(sq.Eq{"type": typeInput, "state": 0}).Where(idIn("batch_id", idsOf(part))).Where(idIn("path_hash", hashes)))
+		if err != nil {
+			return 0, 0, err
+		}
+		changed += n
+	}
+	if changed == 0 {
+		return 0, 0, nil
+	}
+	return tx.recounted(rows)
+}
+
+func hashesOf(paths []capri.PathCondition) []int64 {
+	out := make([]int64, len(paths))
+	for i, p := range paths {
+		out[i] = pathHash(p)
+	}
+	return out
+}
+
+// PathsGone is what a worker found missing while it prepared: unmet again for every batch that has not started
+// and waits for the same path (seed 002 §2.2).
+func (s *Store) PathsGone(ctx context.Context, node string, gone []capri.PathCondition) error {
+	hashes := hashesOf(gone)
+	return s.Write(ctx, "mark paths as gone", node, func(tx *Tx) error {
+		ids, err := tx.ids(sq.Select("DISTINCT d.batch_id").From("task_data d").Join("task_work w ON w.id = d.batch_id").
+			Where(sq.Eq{"d.type": typeInput, "d.state": 1}).Where(idIn("d.path_hash", hashes)).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+		if err != nil {
+			return err
+		}
+		rows, err := tx.lock(ids)
+		if err != nil {
+			return err
+		}
+		rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
+		for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+			if _, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(sq.Eq{"type": typeInput}).Where(idIn("batch_id", idsOf(part))).Where(idIn("path_hash", hashes))); err != nil {
+				return err
+			}
+		}
+		return tx.waitAgain(rows, "the path "+gone[0].Path+" is gone")
+	})
+}
+
+// inputsOf reads the input paths of batches.
+func (s *Store) inputsOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error) {
+	out := map[capri.BatchID][]capri.PathCondition{}
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select("batch_id", "path", "flag").From("task_data").Where(sq.Eq{"type": typeInput}).Where(idIn("batch_id", part)).OrderBy("batch_id", "seq"), func(r *sql.Rows) error {
+			var id capri.BatchID
+			var p capri.PathCondition
+			err := r.Scan(&id, &p.Path, &p.Flag)
+			out[id] = append(out[id], p)
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read input paths", err)
+		}
+	}
+	return out, nil
+}
+
+// OutputsOf reads the output paths of a batch.
+func (s *Store) OutputsOf(ctx context.Context, id capri.BatchID) ([]capri.PathCondition, error) {
+	var out []capri.PathCondition
+	err := query(ctx, s.read, sq.Select("path", "flag").From("task_data").Where(sq.Eq{"type": typeOutput, "batch_id": int64(id)}).OrderBy("seq"), func(r *sql.Rows) error {
+		var p capri.PathCondition
+		err := r.Scan(&p.Path, &p.Flag)
+		out = append(out, p)
+		return err
+	})
+	return out, s.fault("read output paths", err)
+}
+
+// ReportThirdParty keeps what a third party said of a code and interval: ready, fail or withdraw. Anything but ready
+// makes what rested on it, and has not started, wait again.
+func (tx *Tx) ReportThirdParty(code string, p capri.Period, no capri.BatchNo, said string) error {
+	ready := said == "ready"
+	_, err := tx.exec(sq.Insert("tthird_item").Columns("code", "period", "batch_no", "result", "said", "reported_at", "reported_by").
+		Values(code, int(p), string(no), bit(ready), said, int64(tx.Now), cut(tx.who, 190)).
+		Suffix(tx.s.d.Upsert([]string{"code", "period", "batch_no"}, "result", "said", "reported_at", "reported_by")))
+	if err != nil {
+		return err
+	}
+	if ready {
+		_, err := tx.exec(sq.Insert("dependency_change").Columns("kind", "code", "period", "batch_no").Values(changedThirdParty, code, int(p), string(no)))
+		return err
+	}
+	same := sq.Eq{"code": code, "period": int(p), "batch_no": string(no)}
+	ids, err := tx.ids(sq.Select("d.batch_id").From("tthird_data d").Join("task_work w ON w.id = d.batch_id").
+		Where(sq.Eq{"d.code": code, "d.period": int(p), "d.batch_no": string(no), "d.state": 1}).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+	if err != nil {
+		return err
+	}
+	rows, err := tx.lock(ids)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		if _, err := tx.exec(sq.Update("tthird_data").Set("state", 0).Where(same).Where(idIn("batch_id", idsOf(part)))); err != nil {
+			return err
+		}
+	}
+	return tx.waitAgain(rows, fmt.Sprintf("%s was reported as %s", code, said))
+}
+
+// ConditionRow is one condition of a batch as people see it.
+type ConditionRow struct {
+	Kind          string // input, output, third_party, parent
+	Met           bool
+	Path, Flag    string
+	Code          string
+	Said          string // what the third party said last, "" nothing
+	Period        capri.Period
+	Parent        string
+	ParentTaskID  capri.TaskID
+	BatchNo       capri.BatchNo
+	Group         int
+	Policy        string
+	ParentBatchID capri.BatchID // latest run; 0: there is none
+	ParentState   capri.State
+	ParentFinish  capri.FinishState
+}
+
+// ConditionsOf lists a batch's conditions and outputs, unmet ones with what is known of their cause.
+func (s *Store) ConditionsOf(ctx context.Context, id capri.BatchID) ([]ConditionRow, error) {
+	var out []ConditionRow
+	err := query(ctx, s.read, sq.Select("type", "state", "path", "flag").From("task_data").Where(sq.Eq{"batch_id": int64(id)}).OrderBy("type", "seq"), func(r *sql.Rows) error {
+		c := ConditionRow{Kind: "input"}
+		typ := 0
+		err := r.Scan(&typ, &c.Met, &c.Path, &c.Flag)
+		if typ == typeOutput {
+			c.Kind = "output"
+		}
+		out = append(out, c)
+		return err
+	})
+	if err == nil {
+		err = query(ctx, s.read, sq.Select("d.state", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')").From("tthird_data d").
+			LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").Where(sq.Eq{"d.batch_id": int64(id)}).OrderBy("d.seq"), func(r *sql.Rows) error {
+			c := ConditionRow{Kind: "third_party"}
+			err := r.Scan(&c.Met, &c.Code, &c.Period, &c.BatchNo, &c.Said)
+			out = append(out, c)
+			return err
+		})
+	}
+	if err == nil {
+		err = query(ctx, s.read, sq.Select("d.state", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period", "COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
+			From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
+			LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").Where(sq.Eq{"d.batch_id": int64(id)}).OrderBy("d.seq"), func(r *sql.Rows) error {
+			c := ConditionRow{Kind: "parent", Policy: string(capri.All)}
+			anyone := false
+			err := r.Scan(&c.Met, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish)
+			if anyone {
+				c.Policy = string(capri.Anyone)
+			}
+			out = append(out, c)
+			return err
+		})
+	}
+	return out, s.fault("read a batch's conditions", err)
+}
+
+// SweepUnmet recounts all waiting batches and repairs those whose count is wrong. It must find none: every one it
+// repairs is a fault of ours, and is alerted.
+func (s *Store) SweepUnmet(ctx context.Context, lease capri.Lease) (repaired int, err error) {
+	wrong, err := s.batchIDs(ctx, sq.Select("id").From("task_work").Where("state = 0 AND unmet <> "+unmetNow).OrderBy("id"))
+	if err != nil {
+		return 0, s.fault("recount waiting batches", err)
+	}
+	for _, part := range chunks(wrong, s.d.ChunkRows) {
+		err := s.WriteAs(ctx, "repair counts", lease, func(tx *Tx) error {
+			rows, err := tx.lock(part)
+			if err != nil {
+				return err
+			}
+			before := map[capri.BatchID]int{}
+			for _, r := range rows {
+				before[r.ID] = r.Unmet
+			}
+			if err := tx.recount(rows); err != nil {
+				return err
+			}
+			after, err := tx.lock(part)
+			if err != nil {
+				return err
+			}
+			for _, r := range after {
+				if before[r.ID] == r.Unmet { // it changed between the look and the lock, and is right
+					continue
+				}
+				repaired++
+				if err := tx.Alert(capri.Alert{Key: fmt.Sprintf("unmet_repaired:%d:%d", r.ID, tx.Now), Level: capri.Severe, Kind: "unmet_repaired", Task: r.TaskID, Batch: r.ID,
+					Title: fmt.Sprintf("The count of unmet conditions of batch %d was wrong", r.ID),
+					Text:  fmt.Sprintf("unmet was %d, its conditions say %d. It was repaired; this is a fault of Capri, please report it.", before[r.ID], r.Unmet)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return repaired, err
+		}
+	}
+	return repaired, nil
+}
+
+// NewBatches tells whether batches are among the changes: their paths have not been asked for yet.
+func NewBatches(changes []DependencyChange) bool {
+	return slices.ContainsFunc(changes, func(c DependencyChange) bool { return c.kind == changedBatches })
+}

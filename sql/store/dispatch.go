@@ -1,0 +1,227 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// Ready is a batch that waits for nothing but a place to run.
+type Ready struct {
+	ID           capri.BatchID
+	Task         capri.TaskID
+	Owner        string // of the task now, for its right to the account
+	Priority     int
+	ScheduleTime capri.Instant
+	SkipAt       capri.Instant
+	Slots        int
+	MemoryMB     int
+	Concurrency  int
+	Pool         string
+	Strategy     string
+	Nodes        []string
+	Account      string
+	AvoidNode    string
+	Message      string
+}
+
+// ReadyAfter is where a page of ready batches goes on; the zero value starts at the first.
+type ReadyAfter struct {
+	Priority     int
+	ScheduleTime capri.Instant
+	ID           capri.BatchID
+}
+
+// readyQuery reads the index task_work_ready in its own order, so its cost grows with what is ready and not with what
+// waits or has finished. EXPLAIN of it is a golden file.
+func readyQuery(now, latest capri.Instant, after ReadyAfter, limit int) sq.SelectBuilder {
+	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "w.skip_at", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.message").
+		From("task_work w").Join("task t ON t.id = w.task_id").
+		Where("w.state = 0 AND w.unmet = 0").
+		Where("w.held = 0 AND w.kill_request = 0 AND w.quality_state IN (0, 3) AND t.enabled = 1 AND w.not_before <= ?", int64(now)).
+		OrderBy("w.priority", "w.schedule_time", "w.id").Limit(uint64(limit))
+	if latest != 0 {
+		q = q.Where("w.schedule_time <= ?", int64(latest))
+	}
+	if after.ID != 0 {
+		q = q.Where("(w.priority > ? OR (w.priority = ? AND (w.schedule_time > ? OR (w.schedule_time = ? AND w.id > ?))))",
+			after.Priority, after.Priority, int64(after.ScheduleTime), int64(after.ScheduleTime), int64(after.ID))
+	}
+	return q
+}
+
+// Ready reads a page of what may be placed, in the order in which it is to be placed. latest is the latest
+// schedule_time allowed; 0: none.
+func (s *Store) Ready(ctx context.Context, now, latest capri.Instant, after ReadyAfter, limit int) ([]Ready, error) {
+	out := make([]Ready, 0, min(limit, 256))
+	err := query(ctx, s.read, readyQuery(now, latest, after, limit), func(r *sql.Rows) error {
+		var b Ready
+		var nodes sql.NullString
+		err := r.Scan(&b.ID, &b.Task, &b.Owner, &b.Priority, &b.ScheduleTime, instant{&b.SkipAt}, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes, &b.Account, &b.AvoidNode, &b.Message)
+		if nodes.Valid {
+			b.Nodes = strings.Split(nodes.String, "\n")
+		}
+		out = append(out, b)
+		return err
+	})
+	return out, s.fault("read the ready batches", err)
+}
+
+// NextNotBefore is when the next batch that waits only for its time may start; 0: there is none.
+func (s *Store) NextNotBefore(ctx context.Context, now capri.Instant) (capri.Instant, error) {
+	var at sql.NullInt64
+	_, err := one(ctx, s.read, sq.Select("MIN(not_before)").From("task_work").Where("state = 0 AND unmet = 0 AND held = 0 AND not_before > ?", int64(now)), &at)
+	return capri.Instant(at.Int64), s.fault("look for the next start", err)
+}
+
+// Running tells what every node and task has in hand: assigned, preparing and running.
+type Running struct {
+	ByNode map[string]capri.Load
+	ByTask map[capri.TaskID]int
+	Total  int
+}
+
+// Running counts by one query.
+func (s *Store) Running(ctx context.Context) (Running, error) {
+	out := Running{ByNode: map[string]capri.Load{}, ByTask: map[capri.TaskID]int{}}
+	err := query(ctx, s.read, sq.Select("node", "task_id", "COUNT(*)", "SUM(slots)", "SUM(memory_mb)").From("task_work").Where(sq.Eq{"state": []int{1, 2}}).GroupBy("node", "task_id"), func(r *sql.Rows) error {
+		var node string
+		var task capri.TaskID
+		var n, slots, memory int
+		if err := r.Scan(&node, &task, &n, &slots, &memory); err != nil {
+			return err
+		}
+		l := out.ByNode[node]
+		out.ByNode[node] = capri.Load{Batches: l.Batches + n, Slots: l.Slots + slots, MemoryMB: l.MemoryMB + memory}
+		out.ByTask[task] += n
+		out.Total += n
+		return nil
+	})
+	return out, s.fault("count what runs", err)
+}
+
+// Assignment gives a ready batch to a node.
+type Assignment struct {
+	Batch capri.BatchID
+	Node  string
+}
+
+// Assign writes assignments, each with the next attempt number, and returns how many compared: a batch that was
+// held, killed or made to wait again meanwhile is left alone.
+func (s *Store) Assign(ctx context.Context, lease capri.Lease, assignments []Assignment) (int, error) {
+	done := 0
+	for _, part := range chunks(assignments, s.d.ChunkRows) {
+		n := 0
+		err := s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
+			if paused, err := tx.dispatchPaused(); err != nil || paused {
+				return err // proved here, so that no batch is placed after a pause was acknowledged
+			}
+			nodeOf := make(map[capri.BatchID]string, len(part))
+			ids := make([]capri.BatchID, len(part))
+			for i, a := range part {
+				nodeOf[a.Batch], ids[i] = a.Node, a.Batch
+			}
+			rows, err := tx.lock(ids)
+			if err != nil {
+				return err
+			}
+			byNode := map[string][]locked{}
+			free := rows[:0]
+			for _, r := range rows {
+				if r.State == capri.Waiting && r.Unmet == 0 && !r.Held && !r.KillRequest {
+					free = append(free, r)
+					byNode[nodeOf[r.ID]] = append(byNode[nodeOf[r.ID]], r)
+				}
+			}
+			if n = len(free); n == 0 {
+				return nil
+			}
+			return tx.changeLocked(free, change{why: "assigned", set: sq.Eq{"state": int(capri.Assigned), "attempt": sq.Expr("attempt + 1"), "node": nodeCase(byNode),
+				"assign_time": int64(tx.Now), "start_time": nil, "avoid_node": "", "message": ""}})
+		})
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (tx *Tx) dispatchPaused() (bool, error) {
+	var paused bool
+	var until capri.Instant
+	_, err := one(tx.ctx, tx.tx, sq.Select("paused", "paused_until").From("capri_service_lock").Where(sq.Eq{"service": "dispatch"}).Suffix(tx.s.d.ForShare), &paused, instant{&until})
+	return paused && (until == 0 || tx.Now.Before(until)), err
+}
+
+// nodeCase says which batch goes to which node, a branch a node: one statement serves a few hundred batches.
+func nodeCase(byNode map[string][]locked) sq.Sqlizer {
+	var b strings.Builder
+	var args []any
+	b.WriteString("CASE")
+	for node, rows := range byNode {
+		b.WriteString(" WHEN " + inText("id", rows) + " THEN ?")
+		args = append(args, node)
+	}
+	b.WriteString(" ELSE node END")
+	return sq.Expr(b.String(), args...)
+}
+
+// Explain writes why ready batches were passed over into their message, where it says something else.
+func (s *Store) Explain(ctx context.Context, lease capri.Lease, reasons map[string][]capri.BatchID) error {
+	for reason, ids := range reasons {
+		for _, part := range chunks(ids, s.d.ChunkRows) {
+			err := s.WriteAs(ctx, "say why batches wait", lease, func(tx *Tx) error {
+				_, err := tx.exec(sq.Update("task_work").Set("message", cut(reason, 1000)).Where(sq.Eq{"state": int(capri.Waiting)}).Where(idIn("id", part)))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// EndUnplaced finishes ready batches that can or may not start any more: failed (no right to the account) or skipped
+// (their time is over).
+func (s *Store) EndUnplaced(ctx context.Context, lease capri.Lease, how capri.FinishState, why string, ids []capri.BatchID) (int, error) {
+	done := 0
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		n := 0
+		err := s.WriteAs(ctx, fmt.Sprintf("end batches as %s", how), lease, func(tx *Tx) error {
+			c := tx.ending(how, why)
+			c.from = func(r locked) bool { return r.State == capri.Waiting && r.Unmet == 0 }
+			rows, err := tx.change(part, c)
+			n = len(rows)
+			return err
+		})
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// DispatchLimits reads the pause and the ceiling that live in dispatch's own lease row.
+func (s *Store) DispatchLimits(ctx context.Context) (paused bool, reason string, until capri.Instant, maxRunning int, err error) {
+	maxRunning = -1
+	_, err = one(ctx, s.read, sq.Select("paused", "paused_reason", "paused_until", "max_running").From("capri_service_lock").Where(sq.Eq{"service": "dispatch"}), &paused, &reason, instant{&until}, &maxRunning)
+	return paused, reason, until, maxRunning, s.fault("read dispatch's limits", err)
+}
+
+// PauseDispatch stops all placing until a time (0: until somebody resumes), by a write to dispatch's own row: its next
+// transaction waits for it or comes before it.
+func (tx *Tx) PauseDispatch(paused bool, reason string, until capri.Instant) error {
+	n, err := tx.exec(sq.Update("capri_service_lock").Set("paused", bit(paused)).Set("paused_reason", cut(reason, 255)).Set("paused_until", nullable(until)).Where(sq.Eq{"service": "dispatch"}))
+	if err == nil && n == 0 {
+		return capri.Conflict("the dispatch service has never run on this database")
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// A service's lease is its row in capri_service_lock. Nobody takes it by the clock: a master watches the row's epoch
+// and renewals, and when they have stood still for the lease's life by the master's own monotonic clock, or holder
+// is empty, it acquires by comparing what it saw. So no two clocks are ever compared, and a row that moved in between
+// is not taken. The epoch fences: Store.WriteAs proves it inside every write transaction.
+//
+// All of this uses the small pool of beats and leases, so that generating a hundred thousand batches does not cost a
+// master its leases.
+
+// ServiceLock is the state of one lease.
+type ServiceLock struct {
+	Service    string
+	Holder     string // "": nobody, it may be taken at once
+	Epoch      capri.Epoch
+	Renewals   int64 // grows with each renewal; observers watch it move
+	AcquiredAt capri.Instant
+
+	Paused       bool
+	PausedReason string
+	PausedUntil  capri.Instant // 0: until somebody resumes
+	MaxRunning   int           // -1 no limit, 0 none
+
+	TriggeredAt capri.Instant // somebody asked for a run now; 0: nobody
+}
+
+// Locks gives every lease, by service.
+func (s *Store) Locks(ctx context.Context) ([]ServiceLock, error) {
+	var all []ServiceLock
+	q := sq.Select("service", "holder", "epoch", "renewals", "acquired_at", "paused", "paused_reason", "paused_until", "max_running", "triggered_at").
+		From("capri_service_lock").OrderBy("service")
+	err := query(ctx, s.beat, q, func(r *sql.Rows) error {
+		var l ServiceLock
+		err := r.Scan(&l.Service, &l.Holder, &l.Epoch, &l.Renewals, &l.AcquiredAt, &l.Paused, &l.PausedReason, instant{&l.PausedUntil}, &l.MaxRunning, instant{&l.TriggeredAt})
+		all = append(all, l)
+		return err
+	})
+	return all, s.fault("read service leases", err)
+}
+
+// EnsureLock makes the row of a service's lease, held by nobody, where there is none.
+func (s *Store) EnsureLock(ctx context.Context, service string) error {
+	if err := named("service", service, 64); err != nil {
+		return err
+	}
+	n := 0
+	if _, err := one(ctx, s.beat, sq.Select("COUNT(*)").From("capri_service_lock").Where(sq.Eq{"service": service}), &n); err != nil || n > 0 {
+		return s.fault("look for the lease of "+service, err)
+	}
+	_, err := s.beatExec(ctx, "make the lease of "+service, sq.Insert("capri_service_lock").
+		Columns("service", "holder", "epoch", "renewals", "acquired_at").Values(service, "", 0, 0, 0))
+	if err != nil && s.d.IsDuplicate(err) {
+		return nil // another master was quicker
+	}
+	return err
+}
+
+// AcquireLease takes a lease that the caller judged free: holder empty, or epoch and renewals unmoved for the lease's
+// life. It succeeds only if the row is still as seen; of two masters that saw the same one gets it. A lost answer
+// leaves a grant that nobody renews, and that lapses.
+func (s *Store) AcquireLease(ctx context.Context, service, holder string, seen ServiceLock) (capri.Lease, bool, error) {
+	if err := named("holder", holder, 190); err != nil {
+		return capri.Lease{}, false, err
+	}
+	n, err := s.beatExec(ctx, "acquire the lease of "+service, sq.Update("capri_service_lock").
+		Set("holder", holder).Set("epoch", int64(seen.Epoch)+1).Set("renewals", seen.Renewals+1).Set("acquired_at", s.nowInText()).
+		Where(sq.Eq{"service": service, "epoch": int64(seen.Epoch), "renewals": seen.Renewals}))
+	if err != nil || n == 0 {
+		return capri.Lease{}, false, err
+	}
+	return capri.Lease{Service: service, Holder: holder, Epoch: seen.Epoch + 1}, true, nil
+}
+
+// RenewLease shows observers that the holder lives; false: the lease is lost or was released.
+func (s *Store) RenewLease(ctx context.Context, l capri.Lease) (bool, error) {
+	n, err := s.beatExec(ctx, "renew the lease of "+l.Service, sq.Update("capri_service_lock").Set("renewals", sq.Expr("renewals + 1")).
+		Where(sq.Eq{"service": l.Service, "epoch": int64(l.Epoch), "holder": l.Holder}))
+	return n > 0, err
+}
+
+// ReleaseLease gives a lease back, so that the next master need not wait for it to lapse. One that is lost already
+// is left alone. The epoch stays valid until the next grant: release when the service's last write has ended.
+func (s *Store) ReleaseLease(ctx context.Context, l capri.Lease) error {
+	_, err := s.beatExec(ctx, "release the lease of "+l.Service, sq.Update("capri_service_lock").Set("holder", "").
+		Where(sq.Eq{"service": l.Service, "epoch": int64(l.Epoch), "holder": l.Holder}))
+	return err
+}
+
+// Trigger asks a service to run now.
+func (s *Store) Trigger(ctx context.Context, service string) error {
+	n, err := s.beatExec(ctx, "trigger "+service, sq.Update("capri_service_lock").Set("triggered_at", s.nowInText()).Where(sq.Eq{"service": service}))
+	if err == nil && n == 0 {
+		err = capri.NotFound("there is no service %q", service)
+	}
+	return err
+}
+
+// ClearTrigger takes the request off, by who holds the lease. Clear before the run, not after it: what is asked for
+// during the run may be more than the run saw.
+func (s *Store) ClearTrigger(ctx context.Context, l capri.Lease) error {
+	_, err := s.beatExec(ctx, "clear the trigger of "+l.Service, sq.Update("capri_service_lock").Set("triggered_at", nil).
+		Where(sq.Eq{"service": l.Service, "epoch": int64(l.Epoch)}))
+	return err
+}
+
+// ServiceRun is one turn of a service.
+type ServiceRun struct {
+	Service   string
+	Epoch     capri.Epoch
+	Holder    string
+	StartedAt capri.Instant
+	Duration  time.Duration
+	Counts    map[string]int
+	Error     string
+}
+
+// RecordRun notes that a turn has ended.
+func (s *Store) RecordRun(ctx context.Context, r ServiceRun) error {
+	counts, err := json.Marshal(r.Counts)
+	if err != nil {
+		return err
+	}
+	if err := fits("counts", string(counts), 512); err != nil {
+		return err
+	}
+	_, err = s.beatExec(ctx, "record a run of "+r.Service, sq.Insert("service_run").
+		Columns("service", "epoch", "holder", "started_at", "duration_ms", "counts", "error").
+		Values(r.Service, int64(r.Epoch), r.Holder, int64(r.StartedAt), r.Duration.Milliseconds(), string(counts), loggable(r.Error, 1000)))
+	return err
+}
+
+// LastRuns gives the newest run of each service.
+func (s *Store) LastRuns(ctx context.Context) (map[string]ServiceRun, error) {
+	runs := map[string]ServiceRun{}
+	// From service to service along the index: grouping would read every run there ever was.
+	for last := ""; ; {
+		var r ServiceRun
+		var ms int64
+		var counts string
+		q := sq.Select("service", "epoch", "holder", "started_at", "duration_ms", "counts", "error").From("service_run").
+			Where("service = (SELECT MIN(n.service) FROM service_run n WHERE n.service > ?)", last).OrderBy("started_at DESC", "id DESC").Limit(1)
+		found, err := one(ctx, s.beat, q, &r.Service, &r.Epoch, &r.Holder, &r.StartedAt, &ms, &counts, &r.Error)
+		if err != nil {
+			return nil, s.fault("read the services' last runs", err)
+		}
+		if !found {
+			return runs, nil
+		}
+		if err := json.Unmarshal([]byte(counts), &r.Counts); err != nil {
+			return nil, s.fault("read the services' last runs", err)
+		}
+		r.Duration = time.Duration(ms) * time.Millisecond
+		runs[r.Service] = r
+		last = r.Service
+	}
+}
+
+// beatExec runs one statement on the pool of beats and leases.
+func (s *Store) beatExec(ctx context.Context, what string, b sq.Sqlizer) (int, error) {
+	text, args, err := b.ToSql()
+	if err != nil {
+		return 0, s.fault(what, err)
+	}
+	r, err := s.beat.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, s.fault(what, err)
+	}
+	n, err := r.RowsAffected()
+	return int(n), s.fault(what, err)
+}
+
+// nowInText is the database's clock as a value of a statement: no second round trip, and no clock of ours.
+func (s *Store) nowInText() any {
+	if s.now != nil {
+		return int64(s.now())
+	}
+	return sq.Expr(s.d.NowMillis)
+}

@@ -1,0 +1,124 @@
+package wake
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// channel is one for all topics: a message is its sender and the topics, separated by spaces. Every process hears every message,
+// which is a few hundred bytes a second, and no subscription has to be changed while it runs.
+const channel = "capri:wake"
+
+// Redis wakes over Redis, and always within this process too. With Redis away it goes on within the process alone, and
+// other processes learn at their next poll.
+type Redis struct {
+	*Local
+	client *redis.Client
+	log    *slog.Logger
+	out    chan string
+	id     string // the first word of what this process sends, so that it does not wake itself twice
+	up     atomic.Bool
+}
+
+// RedisOptions name the server.
+type RedisOptions struct {
+	Addr     string
+	Password string
+	DB       int
+}
+
+// NewRedis makes the waker; Run connects it.
+func NewRedis(o RedisOptions, log *slog.Logger) *Redis {
+	redis.SetLogger(quiet{log})
+	return &Redis{Local: NewLocal(), log: log, out: make(chan string, 256), id: rand.Text(), client: redis.NewClient(&redis.Options{
+		Addr: o.Addr, Password: o.Password, DB: o.DB,
+		// A Redis that is down has to fail at once: by default one command took three seconds.
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+	})}
+}
+
+// Up tells whether Redis answers; pollers look more often while it does not.
+func (r *Redis) Up() bool { return r.up.Load() }
+
+// Wake wakes within the process at once and sends the rest on its way.
+func (r *Redis) Wake(topics ...string) {
+	if len(topics) == 0 {
+		return
+	}
+	r.Local.Wake(topics...)
+	for len(topics) > 0 {
+		n := min(len(topics), 100)
+		select {
+		case r.out <- strings.Join(topics[:n], " "):
+		default: // Redis is slow or away; the polls will do
+		}
+		topics = topics[n:]
+	}
+}
+
+// Run sends and receives until ctx ends, and connects again whenever the connection is lost.
+func (r *Redis) Run(ctx context.Context) {
+	defer r.client.Close()
+	go r.send(ctx)
+	for ctx.Err() == nil {
+		r.receive(ctx)
+		if r.up.Swap(false) {
+			r.log.Warn("Redis does not answer: wake-ups wait for the polls until it does")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (r *Redis) send(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case topics := <-r.out:
+			if r.up.Load() {
+				r.client.Publish(ctx, channel, r.id+" "+topics)
+			}
+		}
+	}
+}
+
+func (r *Redis) receive(ctx context.Context) {
+	sub := r.client.Subscribe(ctx, channel)
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil {
+		return
+	}
+	r.up.Store(true)
+	// Something may have been said while nobody listened.
+	r.Local.wakeAll()
+	for {
+		m, err := sub.ReceiveTimeout(ctx, 10*time.Second)
+		if err != nil {
+			if ctx.Err() != nil || sub.Ping(ctx) != nil {
+				return
+			}
+			continue
+		}
+		if m, ok := m.(*redis.Message); ok {
+			if from, topics, _ := strings.Cut(m.Payload, " "); from != r.id {
+				r.Local.Wake(strings.Fields(topics)...)
+			}
+		}
+	}
+}
+
+// quiet keeps the client's own messages out of stderr: a Redis that is away is said once, by Run.
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) Printf(_ context.Context, format string, v ...any) {
+	q.log.Debug("redis client", "message", format, "args", v)
+}

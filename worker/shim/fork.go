@@ -1,0 +1,166 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// forkJobs starts what is queued, one after another, for ever.
+//
+// It owns its OS thread and never returns, because PDEATHSIG is tied to the *thread* that forked: when that
+// thread ends, and Go ends threads as it likes, the kernel kills the children. One thread is enough: package
+// syscall holds a lock over each fork anyway, and with vfork most of a start happens in the child. Forks in
+// one thread with the reaping in another measured the same rate as four threads that did both.
+//
+// syscall.ForkExec instead of os/exec saves the goroutines, pipes and pidfd that we would not use.
+func (s *shim) forkJobs() {
+	runtime.LockOSThread()
+	for {
+		s.mu.Lock()
+		for len(s.queue) == 0 {
+			s.queueFilled.Wait()
+		}
+		next := s.queue[0]
+		s.queue[0] = queued{} // frees its environment while the slice lives
+		s.queue = s.queue[1:]
+		if len(s.queue) == 0 {
+			s.queue = nil
+		}
+		killed := next.job.killed
+		s.mu.Unlock()
+
+		err := errors.New("killed before it was started")
+		if !killed {
+			err = s.fork(next.job, &next.spec)
+		}
+		if err != nil {
+			s.mu.Lock()
+			s.end(next.job, Exit{Error: err.Error(), Ended: time.Now().UnixMilli()})
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *shim) fork(j *job, spec *Job) error {
+	if len(spec.Argv) == 0 {
+		return errors.New("there is no command")
+	}
+	if s.root && (spec.Credential == nil || spec.Credential.UID == 0) {
+		return errors.New("jobs never run as root: name an account")
+	}
+	stdout, err := createLog(spec.Stdout, spec.Credential)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(stdout)
+	stderr := stdout
+	if spec.Stderr != spec.Stdout {
+		if stderr, err = createLog(spec.Stderr, spec.Credential); err != nil {
+			return err
+		}
+		defer syscall.Close(stderr)
+	}
+	attr := &syscall.ProcAttr{
+		Dir: spec.Dir,
+		Env: spec.Env,
+		// The files themselves, no pipe: a grandchild that holds stdout holds nothing of ours. All our
+		// descriptors are close-on-exec, so these three are all the job gets.
+		Files: []uintptr{s.devNull, uintptr(stdout), uintptr(stderr)},
+		// A session of its own is a process group of its own, has no terminal, and can be found by its
+		// number when its leader is gone.
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	if c := spec.Credential; c != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
+		// Without root there is one user we can become: ourselves; even setgroups(self) is refused.
+		if !s.root {
+			if int(c.UID) != os.Geteuid() {
+				return fmt.Errorf("start as user %d: the worker runs as user %d and not as root", c.UID, os.Geteuid())
+			}
+			attr.Sys.Credential = nil
+		}
+	}
+
+	s.forking.Lock()
+	defer s.forking.Unlock()
+	ticks := bootTicks()
+	started := time.Now()
+	pid, err := syscall.ForkExec(spec.Argv[0], spec.Argv, attr)
+	if err != nil {
+		return explain(err, spec)
+	}
+
+	// Dead here, before the line is written: PDEATHSIG ends the child, and the next worker reads that the
+	// attempt was taken.
+	s.journal.mu.Lock()
+	if err := s.journal.append(record{Start: &Running{j.attempt, pid, ticks, started.UnixMilli()}}); err != nil {
+		log.Print(err)
+	}
+	s.mu.Lock()
+	j.pid, j.ticks, j.started = pid, ticks, started
+	s.pids[pid] = j
+	if j.killed { // while it was forked
+		s.terminate(j)
+	}
+	if spec.RunTimeout > 0 {
+		j.timeout = time.AfterFunc(spec.RunTimeout, func() { s.timeOut(j) }) // counts on the monotonic clock
+	}
+	s.mu.Unlock()
+	s.journal.mu.Unlock()
+	wake(s.born)
+	return nil
+}
+
+// createLog makes a log file. O_EXCL: an attempt's log exists once, so this is also the last guard against
+// one attempt being run twice, and no symlink is followed. O_APPEND: a job that truncates its own output or
+// opens /dev/stdout anew does not write over itself. The job's user owns the file, or /dev/stdout could not
+// be opened by the job.
+func createLog(path string, c *Credential) (int, error) {
+	const flags = syscall.O_CREAT | syscall.O_EXCL | syscall.O_WRONLY | syscall.O_APPEND | syscall.O_CLOEXEC
+	fd, err := syscall.Open(path, flags, 0o600)
+	for err == syscall.EINTR {
+		fd, err = syscall.Open(path, flags, 0o600)
+	}
+	if err == nil && c != nil && int(c.UID) != os.Geteuid() {
+		if err = syscall.Fchown(fd, int(c.UID), -1); err != nil {
+			syscall.Close(fd)
+		}
+	}
+	if err != nil {
+		return -1, fmt.Errorf("create log %s: %w", path, err)
+	}
+	return fd, nil
+}
+
+// explain makes a sentence of an errno, which does not say what it is about.
+func explain(err error, spec *Job) error {
+	program := spec.Argv[0]
+	switch err {
+	case syscall.ENOENT, syscall.EACCES, syscall.ENOTDIR, syscall.ELOOP:
+		if _, dirErr := os.Stat(spec.Dir); dirErr != nil {
+			return fmt.Errorf("enter the job's directory: %w", dirErr)
+		}
+		if st, progErr := os.Stat(program); progErr != nil {
+			return fmt.Errorf("start %s: %w", filepath.Base(program), progErr)
+		} else if err == syscall.EACCES {
+			return fmt.Errorf("start %s in %s: %w (its mode is %v; the job's user must be able to execute it and to enter the directory)",
+				program, spec.Dir, err, st.Mode())
+		}
+		return fmt.Errorf("start %s in %s: %w (does the interpreter in its first line exist?)", program, spec.Dir, err)
+	case syscall.E2BIG:
+		size := 0
+		for _, s := range append(spec.Argv[:len(spec.Argv):len(spec.Argv)], spec.Env...) {
+			size += len(s) + 1
+		}
+		return fmt.Errorf("start %s: %w: arguments and environment have %d bytes (one of them may have 128 KiB)", program, err, size)
+	case syscall.EAGAIN:
+		return fmt.Errorf("start %s: %w: the limit of processes is reached", program, err)
+	}
+	return fmt.Errorf("start %s: %w", program, err)
+}

@@ -1,0 +1,149 @@
+package shim
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Version is what this shim can do. A worker may meet a shim that is older or newer than itself (upgrades
+// happen while jobs run), so fields and messages are added and never change their meaning: inventory, kill,
+// exits and acks of any version can be spoken by any other. Only new jobs go to a shim of the same version.
+const Version = 1
+
+// Message is one frame on the socket, in either direction; what is set is meant. A frame is a length of four
+// bytes (big endian) and that much JSON.
+type Message struct {
+	// worker → shim
+	Greet *Greeting `json:"greet,omitempty"` // first frame of a connection
+	Start []Job     `json:"start,omitempty"`
+	Kill  []Kill    `json:"kill,omitempty"`
+	Ack   []string  `json:"ack,omitempty"`   // these exits are in the database
+	Ask   uint64    `json:"ask,omitempty"`   // asks for an Inventory of this number
+	Leave bool      `json:"leave,omitempty"` // take nothing more, and leave when the last job has ended
+
+	// shim → worker
+	Hello     *Hello     `json:"hello,omitempty"` // the answer to Greet
+	Exits     []Exit     `json:"exits,omitempty"` // they are on disk already
+	Inventory *Inventory `json:"inventory,omitempty"`
+}
+
+// Greeting says who calls.
+type Greeting struct {
+	Version int `json:"version"`
+}
+
+// Hello says who answers, and all that a worker which knows nothing needs to know. It is one snapshot: an
+// attempt that the shim took is in Running or in Exits, or was acknowledged.
+type Hello struct {
+	Life
+	Running []Running `json:"running,omitempty"`
+	Exits   []Exit    `json:"exits,omitempty"` // not acknowledged yet
+}
+
+// Life names one process beyond doubt: pids repeat, and start times repeat after a reboot.
+type Life struct {
+	Version    int    `json:"version"`
+	Pid        int    `json:"pid"`
+	StartTicks uint64 `json:"start_ticks"` // as in /proc/<pid>/stat
+	BootID     string `json:"boot_id"`
+	Program    string `json:"program"` // identity of the file it runs; see ProgramID
+}
+
+// Inventory is what the shim holds now.
+type Inventory struct {
+	Ask     uint64    `json:"ask"`
+	Running []Running `json:"running,omitempty"`
+}
+
+// Running is one attempt that has not ended, as far as the disk knows. Pid is 0 while it waits for its fork.
+type Running struct {
+	Attempt    string `json:"attempt"`
+	Pid        int    `json:"pid,omitempty"` // of its main process, and of its process group and session
+	StartTicks uint64 `json:"start_ticks,omitempty"`
+	Started    int64  `json:"started,omitempty"` // epoch milliseconds
+}
+
+// Job is one command to run. The shim fills in nothing: what is not in Env is not there.
+type Job struct {
+	Attempt    string        `json:"attempt"` // "<batch id>.<attempt>"; the shim only compares it
+	Argv       []string      `json:"argv"`    // Argv[0] is a path, not searched for
+	Env        []string      `json:"env,omitempty"`
+	Dir        string        `json:"dir"`
+	Stdout     string        `json:"stdout"` // must not exist yet
+	Stderr     string        `json:"stderr"` // may be the same path
+	Credential *Credential   `json:"credential,omitempty"`
+	KillGrace  time.Duration `json:"kill_grace,omitempty"`  // between SIGTERM and SIGKILL; 0: DefaultGrace
+	RunTimeout time.Duration `json:"run_timeout,omitempty"` // 0: none
+}
+
+// Credential is whom the job runs as. Without one it runs as the shim's own user, who must not be root.
+type Credential struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// DefaultGrace is what a job gets between SIGTERM and SIGKILL when nothing else is said.
+const DefaultGrace = 10 * time.Second
+
+// Kill ends one attempt.
+type Kill struct {
+	Attempt string        `json:"attempt"`
+	Grace   time.Duration `json:"grace,omitempty"` // 0: the job's own; negative: SIGKILL at once
+}
+
+// Exit is how an attempt ended. With Error there was no process, or nothing is known of its end.
+type Exit struct {
+	Attempt      string        `json:"attempt"`
+	Code         int           `json:"code,omitempty"`
+	Signal       int           `json:"signal,omitempty"` // it died of this; Code is then 0 and means nothing
+	Error        string        `json:"error,omitempty"`
+	Started      int64         `json:"started,omitempty"` // epoch milliseconds
+	Ended        int64         `json:"ended"`
+	PeakMemoryMB int           `json:"peak_memory_mb,omitempty"`
+	CPU          time.Duration `json:"cpu,omitempty"` // user and system
+	TimedOut     bool          `json:"timed_out,omitempty"`
+	Killed       bool          `json:"killed,omitempty"` // somebody asked for it
+}
+
+// maxFrame bounds what a broken peer can make us allocate.
+const maxFrame = 256 << 20
+
+// WriteFrame sends m with one write.
+func WriteFrame(w io.Writer, m *Message) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode frame: %w", err)
+	}
+	if len(body) > maxFrame {
+		return fmt.Errorf("encode frame: %d bytes are more than %d", len(body), maxFrame)
+	}
+	frame := make([]byte, 4, 4+len(body))
+	binary.BigEndian.PutUint32(frame, uint32(len(body)))
+	_, err = w.Write(append(frame, body...))
+	return err
+}
+
+// ReadFrame receives one frame; io.EOF means that the peer closed between two frames.
+func ReadFrame(r io.Reader) (*Message, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxFrame {
+		return nil, fmt.Errorf("read frame: %d bytes are more than %d", n, maxFrame)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("read frame of %d bytes: %w", n, err)
+	}
+	m := new(Message)
+	if err := json.Unmarshal(body, m); err != nil {
+		return nil, fmt.Errorf("decode frame of %d bytes: %w", n, err)
+	}
+	return m, nil
+}
