@@ -35,7 +35,7 @@ definition          : capri cron calendar lineage definition/nearest YAML
 
 # edges to the world
 sql/dialect         : capri SQL
-conf                : capri cron calendar definition/nearest sql/dialect KOANF YAML
+conf                : capri cron calendar definition/nearest sql/dialect YAML
 files               : capri
 files/local         : capri files
 sql/schema          : capri sql/dialect SQL
@@ -46,9 +46,9 @@ lease               : capri sql/store wake REDIS
 
 # the services: each has a row in the timetable
 services            : capri sql/store lease wake
-services/generate   : capri cron calendar lineage birth sql/store services
-services/dependency : capri calendar lineage files sql/store services
-services/dispatch   : capri placement sql/store services
+services/generate   : capri cron calendar lineage birth sql/store wake services SYNC
+services/dependency : capri calendar lineage files sql/store wake services SYNC
+services/dispatch   : capri calendar placement sql/store wake services
 
 # what people and apps do
 auth                : capri sql/store
@@ -85,8 +85,8 @@ var groups = map[string][]string{
 	"GOCRON": {"github.com/go-co-op/gocron/..."},
 	"HTTP":   {"github.com/go-chi/chi/...", "github.com/danielgtaylor/huma/..."},
 	"CLI":    {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
-	"KOANF":  {"github.com/knadh/koanf/..."},
 	"YAML":   {"go.yaml.in/yaml/..."},
+	"SYNC":   {"golang.org/x/sync/..."},
 	"SYS":    {"golang.org/x/sys/..."},
 }
 
@@ -99,7 +99,7 @@ var rules = []struct {
 }{
 	{who: "...", imports: "cmd/...", testsToo: true,
 		because: "nothing imports a program; a test runs the real one (testenv.Binary)"},
-	{who: "worker/shim cmd/capri-shim", imports: "YAML KOANF CLI HTTP GOCRON REDIS SQL SYS",
+	{who: "worker/shim cmd/capri-shim", imports: "YAML CLI HTTP GOCRON REDIS SQL SYNC SYS",
 		because: "the shim is made of the standard library alone: its size is the cost of each running job"},
 	{who: "...", except: "sql/... internal/bench", imports: "SQL",
 		because: "SQL and its drivers stay below sql/; ask sql/store for an operation"},

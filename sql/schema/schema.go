@@ -53,14 +53,22 @@ type Migration struct {
 // Up applies what is missing and tells what it applied. The first migration writes the business zone down; a later
 // one with another zone is refused before it changes anything.
 func Up(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) (applied []string, err error) {
-	if _, err := time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
-		return nil, capri.Invalid("timezone", zone, "a zone's name such as UTC or Asia/Shanghai")
+	if err := validZone(zone); err != nil {
+		return nil, err
 	}
 	err = locked(ctx, db, d, func(p *goose.Provider) error {
 		applied, err = up(ctx, db, d, p, zone)
 		return err
 	})
 	return applied, err
+}
+
+// validZone refuses Local as well: it means another zone on the next machine.
+func validZone(zone string) error {
+	if _, err := time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
+		return capri.Invalid("timezone", zone, "a zone's name such as UTC or Asia/Shanghai")
+	}
+	return nil
 }
 
 func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, zone string) ([]string, error) {
@@ -97,8 +105,8 @@ func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, 
 
 // Reset takes every table down and makes them anew: all data is lost, the numbering of ids too.
 func Reset(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) error {
-	if _, err := time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
-		return capri.Invalid("timezone", zone, "a zone's name such as UTC or Asia/Shanghai")
+	if err := validZone(zone); err != nil {
+		return err
 	}
 	return locked(ctx, db, d, func(p *goose.Provider) error {
 		if _, err := p.DownTo(ctx, 0); err != nil {

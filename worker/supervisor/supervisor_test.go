@@ -360,6 +360,11 @@ func Test_SIGTERM_to_the_shim_ends_its_jobs_in_order(t *testing.T) {
 	require.Equal(t, 4, e.Code)
 	require.True(t, e.Killed)
 	w.eventually("the shim left", func() bool { return !life.Alive() })
+	w.eventually("and that was noticed", func() bool {
+		w.s.mu.Lock()
+		defer w.s.mu.Unlock()
+		return w.s.current == nil
+	})
 	require.True(t, w.run(w.job(2, "true")).OK())
 }
 

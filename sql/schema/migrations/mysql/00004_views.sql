@@ -7,17 +7,17 @@ CREATE OR REPLACE VIEW v_task_work AS SELECT
   CASE w.state WHEN 0 THEN 'waiting' WHEN 1 THEN 'assigned' WHEN 2 THEN 'running' WHEN 3 THEN 'finished' END AS state,
   CASE w.finish_state WHEN 0 THEN 'none' WHEN 1 THEN 'success' WHEN 2 THEN 'failed' WHEN 3 THEN 'killed' WHEN 4 THEN 'dependency_timeout' WHEN 5 THEN 'output_timeout' WHEN 6 THEN 'skipped' END AS finish_state,
   w.unmet, w.held, w.kill_request, w.node, w.attempt, w.priority, w.failures, w.rejections, w.losses, w.message,
-  DATE_ADD('1970-01-01', INTERVAL w.schedule_time * 1000 MICROSECOND) AS schedule_time,
-  DATE_ADD('1970-01-01', INTERVAL w.data_start * 1000 MICROSECOND) AS data_start,
-  DATE_ADD('1970-01-01', INTERVAL w.data_end * 1000 MICROSECOND) AS data_end,
-  DATE_ADD('1970-01-01', INTERVAL w.create_time * 1000 MICROSECOND) AS create_time,
-  DATE_ADD('1970-01-01', INTERVAL w.assign_time * 1000 MICROSECOND) AS assign_time,
-  DATE_ADD('1970-01-01', INTERVAL w.start_time * 1000 MICROSECOND) AS start_time,
-  DATE_ADD('1970-01-01', INTERVAL w.finish_time * 1000 MICROSECOND) AS finish_time,
-  DATE_ADD('1970-01-01', INTERVAL w.not_before * 1000 MICROSECOND) AS not_before,
-  DATE_ADD('1970-01-01', INTERVAL w.dependency_timeout_at * 1000 MICROSECOND) AS dependency_timeout_at,
-  DATE_ADD('1970-01-01', INTERVAL w.output_timeout_at * 1000 MICROSECOND) AS output_timeout_at,
-  DATE_ADD('1970-01-01', INTERVAL w.notified_at * 1000 MICROSECOND) AS notified_at
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.schedule_time * 1000 MICROSECOND) AS DATETIME(3)) AS schedule_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.data_start * 1000 MICROSECOND) AS DATETIME(3)) AS data_start,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.data_end * 1000 MICROSECOND) AS DATETIME(3)) AS data_end,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.create_time * 1000 MICROSECOND) AS DATETIME(3)) AS create_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.assign_time * 1000 MICROSECOND) AS DATETIME(3)) AS assign_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.start_time * 1000 MICROSECOND) AS DATETIME(3)) AS start_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.finish_time * 1000 MICROSECOND) AS DATETIME(3)) AS finish_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.not_before * 1000 MICROSECOND) AS DATETIME(3)) AS not_before,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.dependency_timeout_at * 1000 MICROSECOND) AS DATETIME(3)) AS dependency_timeout_at,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.output_timeout_at * 1000 MICROSECOND) AS DATETIME(3)) AS output_timeout_at,
+  CAST(DATE_ADD('1970-01-01', INTERVAL w.notified_at * 1000 MICROSECOND) AS DATETIME(3)) AS notified_at
 FROM task_work w JOIN task t ON t.id = w.task_id;
 
 CREATE OR REPLACE VIEW v_task_data AS SELECT
@@ -38,14 +38,14 @@ FROM tparent_data d JOIN task_work w ON w.id = d.batch_id JOIN task t ON t.id = 
 
 CREATE OR REPLACE VIEW v_capri_schedul_cluster AS SELECT
   host, ip, port, pool, slots, beat, lost, is_stop, memory, cpu_load, memory_load, disk_free, task_num, check_interval,
-  DATE_ADD('1970-01-01', INTERVAL last_check_time * 1000 MICROSECOND) AS last_check_time,
-  DATE_ADD('1970-01-01', INTERVAL start_time * 1000 MICROSECOND) AS start_time,
-  DATE_ADD('1970-01-01', INTERVAL stop_time * 1000 MICROSECOND) AS stop_time
+  CAST(DATE_ADD('1970-01-01', INTERVAL last_check_time * 1000 MICROSECOND) AS DATETIME(3)) AS last_check_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL start_time * 1000 MICROSECOND) AS DATETIME(3)) AS start_time,
+  CAST(DATE_ADD('1970-01-01', INTERVAL stop_time * 1000 MICROSECOND) AS DATETIME(3)) AS stop_time
 FROM capri_schedul_cluster;
 
 CREATE OR REPLACE VIEW v_alert AS SELECT
   a.id, CASE a.level WHEN 0 THEN '' WHEN 1 THEN 'attention' WHEN 2 THEN 'important' WHEN 3 THEN 'severe' END AS level, a.kind, a.task_id, a.batch_id, a.title, a.body,
-  DATE_ADD('1970-01-01', INTERVAL a.created_at * 1000 MICROSECOND) AS created_at
+  CAST(DATE_ADD('1970-01-01', INTERVAL a.created_at * 1000 MICROSECOND) AS DATETIME(3)) AS created_at
 FROM alert a;
 
 -- +goose Down

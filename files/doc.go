@@ -1,0 +1,13 @@
+// Package files is what Capri knows of file systems: whether a datum's done-flag is there, whether it changed, and
+// how a task's files reach the directory of an attempt.
+//
+//	dependency service ──There──┐                     ┌─ local   no scheme, file://
+//	worker ──There/Stat/Fetch───┴─▶ ByScheme (Files) ─┤
+//	                                                  └─ (hdfs)  later, behind the same interface
+//
+// It promises that one path is asked once however often it occurs, that a file system which hangs costs its own
+// paths their answer and nobody else's, and that "not there" is said only of what was seen not to be there: what
+// could not be looked at comes back in an *Unseen.
+//
+// Paths are canonical (lineage.CanonicalPath); the flag is a file inside the path, "" means the path itself.
+package files
