@@ -28,5 +28,8 @@ func (e *Error) Error() string {
 	if len(value) > most {
 		value = value[:most] + "..."
 	}
+	if e.Field == WholeExpression {
+		return fmt.Sprintf("cron expression: %q: want %s", value, e.Want)
+	}
 	return fmt.Sprintf("cron expression: %s: %q: want %s", e.Field, value, e.Want)
 }

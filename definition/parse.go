@@ -61,6 +61,31 @@ func parse(sources []Source) (items []Item, wrong capri.FieldErrors, complete bo
 // yamlLine finds the line in yaml's own messages ("yaml: line 3: mapping values are not allowed here").
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
+// parserText are the messages that yaml counts lines from 0 for.
+var parserText = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key$|',' or)`)
+
+// unknownAnchor is a message that comes without a line.
+var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.+)' referenced`)
+
+// explain gives yaml's message and the line it speaks of. That is where the block begins in which the reader
+// got stuck, so the slip is there or some lines further down.
+func explain(err error, data []byte) (line int, text string) {
+	text = err.Error()
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	if parserText.MatchString(text) {
+		line++
+	}
+	if m := unknownAnchor.FindStringSubmatch(text); m != nil {
+		if at := bytes.Index(data, []byte("*"+m[1])); at >= 0 {
+			line = lineOf(data, at)
+		}
+	}
+	return line, text
+}
+
 // source reads one file, and tells whether it could be read to its end.
 func (d *decoder) source(data []byte) bool {
 	fail := func(line int, field, value, want string) bool {
@@ -93,12 +118,8 @@ func (d *decoder) source(data []byte) bool {
 			return true
 		}
 		if err != nil {
-			line, text := 0, err.Error()
-			if m := yamlLine.FindStringSubmatch(text); m != nil {
-				line, _ = strconv.Atoi(m[1])
-				text = text[len(m[0]):]
-			}
-			return fail(line, "YAML", text, "valid YAML; look at this line and the one above (indent with spaces, quote texts that hold `: ` or begin with * & ! % @ { [)")
+			line, text := explain(err, data)
+			return fail(line, "YAML", text, "valid YAML; look from this line on (indent with spaces, close what is opened, quote texts that hold `: ` or begin with * & ! % @ { [)")
 		}
 		if len(doc.Content) == 1 && doc.Content[0].Tag != "!!null" {
 			d.document(doc.Content[0])
@@ -117,7 +138,7 @@ func (d *decoder) document(n *yaml.Node) {
 		if p.name != "tasks" {
 			want := "`tasks:`, the only field at the top"
 			if field := nearest.Word(p.name, []string{"tasks"}); field == "" && shapes[specType].has(p.name) {
-				want = "`tasks:` at the top, with this below it: tasks: [{name: …, " + p.name + ": …}]"
+				want = "`tasks:` at the top, and this in an item of the list below it"
 			}
 			d.fail(p.key, p.name, "", want)
 			found = true // one message is enough

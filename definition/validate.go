@@ -177,8 +177,14 @@ func (v *validator) period(s *capri.Spec) {
 		v.fail("cron", s.Cron, "to be left out, or period to be cron; period is "+s.Period.String())
 	}
 	if s.Cron != "" {
-		_, err := cron.Parse(s.Cron)
-		v.failWith("cron", s.Cron, err)
+		var wrong *cron.Error
+		if _, err := cron.Parse(s.Cron); errors.As(err, &wrong) && wrong.Field != cron.WholeExpression {
+			v.fail("cron", s.Cron, fmt.Sprintf("in %s, not %q: %s", wrong.Field, wrong.Value, wrong.Want))
+		} else if wrong != nil {
+			v.fail("cron", s.Cron, wrong.Want)
+		} else if err != nil {
+			v.fail("cron", s.Cron, err.Error())
+		}
 	}
 }
 
@@ -322,9 +328,7 @@ func (v *validator) data(s *capri.Spec) {
 		v.halfWindow(field, in.From, in.To)
 		unit := in.Unit
 		if unit == 0 && in.From != nil {
-			if unit = s.Period; !unit.Calendar() && unit != 0 {
-				v.fail(field+".unit", "", "hour, day, week or month, since the task has no such period itself")
-			}
+			unit = s.Period
 		}
 		// Waiting for what the batch itself will make is waiting for ever. Its earlier output is another matter.
 		earlier := in.To != nil && unit == s.Period && in.To.N < 0
@@ -359,9 +363,9 @@ func (v *validator) path(field, p, flag string) {
 func (v *validator) halfWindow(field string, from, to *capri.Offset) {
 	switch {
 	case from != nil && to == nil:
-		v.fail(field+".to", "", "the window's last instance beside from, such as to: "+from.String()+" or to: end")
+		v.fail(field+".to", "", "the window's last instance; from and to stand together")
 	case from == nil && to != nil:
-		v.fail(field+".from", "", "the window's first instance beside to, such as from: "+to.String()+" or from: 0")
+		v.fail(field+".from", "", "the window's first instance; from and to stand together")
 	}
 }
 

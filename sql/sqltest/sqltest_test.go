@@ -15,7 +15,7 @@ var ctx = context.Background()
 func TestEach_gives_every_test_a_database_that_nobody_used(t *testing.T) {
 	for range 2 {
 		sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-			db.Tasks(t, 6000, func(int, *capri.Spec) {}) // more than a used database deletes row by row
+			db.Tasks(t, 1200, func(int, *capri.Spec) {}) // more than a used database deletes row by row
 			db.Task(t, func(s *capri.Spec) { s.Name = "mine" })
 			db.Lease(t, "dispatch")
 

@@ -1,0 +1,263 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"capri"
+	"capri/sql/sqltest"
+	"capri/sql/store"
+)
+
+// lock reads one service's lease.
+func lock(t *testing.T, s *store.Store, service string) store.ServiceLock {
+	t.Helper()
+	all, err := s.Locks(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		if l.Service == service {
+			return l
+		}
+	}
+	t.Fatalf("no lease of %s", service)
+	return store.ServiceLock{}
+}
+
+func TestLease_has_one_row_however_many_masters_make_it(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				for _, service := range []string{"generate", "dispatch"} {
+					if err := db.Store.EnsureLock(ctx, service); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		all, err := db.Store.Locks(ctx)
+		if err != nil || len(all) != 2 || all[0] != (store.ServiceLock{Service: "dispatch", MaxRunning: -1}) || all[1].Service != "generate" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := db.Store.EnsureLock(ctx, strings.Repeat("s", 65)); !errors.Is(err, capri.ErrInvalid) {
+			t.Errorf("a name of 65 characters: %v", err)
+		}
+	})
+}
+
+func TestLease_goes_to_one_of_many_masters_that_saw_it_free(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		if err := db.Store.EnsureLock(ctx, "dispatch"); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 5 {
+			seen := lock(t, db.Store, "dispatch")
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			var granted []capri.Lease
+			for i := range 4 {
+				wg.Go(func() {
+					l, ok, err := db.Store.AcquireLease(ctx, "dispatch", fmt.Sprint("master-", i), seen)
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if ok {
+						granted = append(granted, l)
+					}
+				})
+			}
+			wg.Wait()
+			now := lock(t, db.Store, "dispatch")
+			if len(granted) != 1 || granted[0] != (capri.Lease{Service: "dispatch", Holder: now.Holder, Epoch: now.Epoch}) ||
+				now.Epoch != capri.Epoch(round+1) || now.AcquiredAt != sqltest.Start {
+				t.Fatalf("round %d: granted %+v, the row says %+v", round, granted, now)
+			}
+		}
+	})
+}
+
+func TestLease_is_not_taken_from_a_holder_who_renewed_in_between(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		mine := db.Lease(t, "generate")
+		seen := lock(t, db.Store, "generate")
+		if ok, err := db.Store.RenewLease(ctx, mine); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if _, ok, err := db.Store.AcquireLease(ctx, "generate", "other", seen); ok || err != nil {
+			t.Errorf("taken from who renewed: %v, %v", ok, err)
+		}
+		moved := lock(t, db.Store, "generate")
+		if moved.Epoch != mine.Epoch || moved.Renewals != seen.Renewals+1 {
+			t.Errorf("from %+v to %+v", seen, moved)
+		}
+		theirs, ok, err := db.Store.AcquireLease(ctx, "generate", "other", moved)
+		if !ok || err != nil || theirs.Epoch != mine.Epoch+1 {
+			t.Fatalf("%+v, %v, %v", theirs, ok, err)
+		}
+		if ok, err := db.Store.RenewLease(ctx, mine); ok || err != nil {
+			t.Errorf("the old holder renewed: %v, %v", ok, err)
+		}
+		if err := db.Store.ReleaseLease(ctx, mine); err != nil {
+			t.Error(err)
+		}
+		if got := lock(t, db.Store, "generate"); got.Holder != "other" {
+			t.Errorf("the old holder gave away what is not his: %+v", got)
+		}
+		if _, _, err := db.Store.AcquireLease(ctx, "generate", "", moved); !errors.Is(err, capri.ErrInvalid) {
+			t.Errorf("nobody cannot hold a lease: %v", err)
+		}
+	})
+}
+
+func TestLease_that_is_released_is_free_at_once_and_cannot_be_renewed(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		mine := db.Lease(t, "generate")
+		if err := db.Store.ReleaseLease(ctx, mine); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := db.Store.RenewLease(ctx, mine); ok || err != nil {
+			t.Errorf("renewed after its release: %v, %v", ok, err)
+		}
+		free := lock(t, db.Store, "generate")
+		next, ok, err := db.Store.AcquireLease(ctx, "generate", "other", free)
+		if free.Holder != "" || !ok || err != nil || next.Epoch != mine.Epoch+1 {
+			t.Errorf("%+v, then %+v, %v, %v", free, next, ok, err)
+		}
+	})
+}
+
+func TestWriteAs_with_a_stale_epoch_or_no_row_writes_nothing(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		old := db.Lease(t, "generate")
+		save := func(name string) func(*store.Tx) error {
+			return func(tx *store.Tx) error { return tx.SaveUser(store.User{Name: name}) }
+		}
+		users := func(want int) {
+			t.Helper()
+			if got, err := db.Store.Users(ctx); err != nil || len(got) != want {
+				t.Errorf("users %v, %v, want %d", got, err, want)
+			}
+		}
+		if err := db.Store.WriteAs(ctx, "write", old, save("in office")); err != nil {
+			t.Fatal(err)
+		}
+		users(1)
+		fresh := db.Lease(t, "generate")
+		ran := false
+		err := db.Store.WriteAs(ctx, "write", old, func(tx *store.Tx) error { ran = true; return save("stale")(tx) })
+		if !errors.Is(err, capri.ErrStaleEpoch) || ran {
+			t.Errorf("a stale epoch: %v, ran: %v", err, ran)
+		}
+		err = db.Store.WriteAs(ctx, "write", capri.Lease{Service: "nobody", Epoch: 1}, save("no row"))
+		if !errors.Is(err, capri.ErrStaleEpoch) {
+			t.Errorf("no row: %v", err)
+		}
+		users(1)
+		if err := db.Store.WriteAs(ctx, "write", fresh, save("new")); err != nil {
+			t.Error(err)
+		}
+		users(2)
+	})
+}
+
+// The fence is a lock that is kept until the commit: a successor's grant and an old leader's write come one after
+// the other, never across each other.
+func TestLease_is_not_granted_anew_while_a_write_under_it_is_on_its_way(t *testing.T) {
+	db := sqltest.MySQL(t) // with SQLite the one writer makes it so
+	mine := db.Lease(t, "generate")
+	seen := lock(t, db.Store, "generate")
+	granted := make(chan error, 1)
+	err := db.Store.WriteAs(ctx, "write", mine, func(tx *store.Tx) error {
+		go func() {
+			_, ok, err := db.Store.AcquireLease(ctx, "generate", "other", seen)
+			if err == nil && !ok {
+				err = errors.New("not granted")
+			}
+			granted <- err
+		}()
+		select {
+		case err := <-granted:
+			t.Errorf("granted (%v) before the write had ended", err)
+			granted <- err
+		case <-time.After(150 * time.Millisecond):
+		}
+		return tx.SaveUser(store.User{Name: "alice"})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTrigger_is_set_for_services_that_exist_and_cleared_by_the_holder(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		old := db.Lease(t, "cleanup")
+		at := db.Clock.Advance(time.Minute)
+		if err := db.Store.Trigger(ctx, "cleanup"); err != nil {
+			t.Fatal(err)
+		}
+		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != at {
+			t.Errorf("%+v", got)
+		}
+		if err := db.Store.Trigger(ctx, "cleanip"); !errors.Is(err, capri.ErrNotFound) {
+			t.Errorf("no such service: %v", err)
+		}
+		holder := db.Lease(t, "cleanup")
+		if err := db.Store.ClearTrigger(ctx, old); err != nil {
+			t.Error(err)
+		}
+		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != at {
+			t.Errorf("cleared by who lost the lease: %+v", got)
+		}
+		if err := db.Store.ClearTrigger(ctx, holder); err != nil {
+			t.Error(err)
+		}
+		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestLastRuns_are_the_newest_of_each_service(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		if got, err := db.Store.LastRuns(ctx); err != nil || len(got) != 0 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		run := func(service string, at capri.Instant, made int, failed string) store.ServiceRun {
+			return store.ServiceRun{Service: service, Epoch: 3, Holder: "m1", StartedAt: at, Duration: 1500 * time.Millisecond, Counts: map[string]int{"made": made}, Error: failed}
+		}
+		for _, r := range []store.ServiceRun{
+			run("generate", sqltest.Start, 1, ""),
+			run("generate", sqltest.Start+2, 2, strings.Repeat("é", 1500)),
+			run("dispatch", sqltest.Start+1, 3, ""),
+			run("timeout", sqltest.Start+5, 4, ""),
+			run("timeout", sqltest.Start+5, 5, ""), // within the same millisecond, the later one
+			run("timeout", sqltest.Start+4, 6, ""),
+		} {
+			if err := db.Store.RecordRun(ctx, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := db.Store.LastRuns(ctx)
+		want := map[string]store.ServiceRun{
+			"generate": run("generate", sqltest.Start+2, 2, strings.Repeat("é", 999)+"…"),
+			"dispatch": run("dispatch", sqltest.Start+1, 3, ""),
+			"timeout":  run("timeout", sqltest.Start+5, 5, ""),
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+
+	sq "github.com/Masterminds/squirrel"
+
+	"capri"
+)
+
+// What people look at: read-only queries of the API, the command line and package why.
+
+// Counts are how many batches stand where.
+type Counts struct {
+	Waiting, Ready, Running int
+}
+
+// Counts counts batches that have not finished. Ready are waiting ones whose conditions are met and that nobody holds.
+func (s *Store) Counts(ctx context.Context) (Counts, error) {
+	var c Counts
+	err := query(ctx, s.read, sq.Select("state", "CASE WHEN unmet = 0 AND held = 0 THEN 1 ELSE 0 END AS ready", "COUNT(*)").From("task_work").
+		Where("state < 3").GroupBy("state", "ready"), func(r *sql.Rows) error {
+		var state capri.State
+		var ready, n int
+		if err := r.Scan(&state, &ready, &n); err != nil {
+			return err
+		}
+		switch {
+		case state != capri.Waiting:
+			c.Running += n
+		case ready == 1:
+			c.Ready += n
+			fallthrough
+		default:
+			c.Waiting += n
+		}
+		return nil
+	})
+	return c, s.fault("count batches", err)
+}
+
+// BatchesByID reads batches with their tasks' names; those that do not exist are missing from the answer.
+func (s *Store) BatchesByID(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]BatchRow, error) {
+	out := make(map[capri.BatchID]BatchRow, len(ids))
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").Where(idIn("w.id", part)), func(r *sql.Rows) error {
+			var row BatchRow
+			var err error
+			row.Batch, err = scanBatch(r, &row.Task)
+			out[row.ID] = row
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read batches", err)
+		}
+	}
+	return out, nil
+}
+
+// LatestKey names a batch_no of a task.
+type LatestKey struct {
+	Task capri.TaskID
+	No   capri.BatchNo
+}
+
+// LatestOf reads the runs that count of every given task and batch_no, the combinations that exist.
+func (s *Store) LatestOf(ctx context.Context, tasks []capri.TaskID, nos []capri.BatchNo) (map[LatestKey]capri.Batch, error) {
+	out := map[LatestKey]capri.Batch{}
+	for _, some := range chunks(tasks, s.d.ChunkRows) {
+		for _, part := range chunks(nos, s.d.ChunkRows) {
+			err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(idIn("w.task_id", some)).
+				Where(sq.Eq{"w.batch_no": texts(part), "w.latest": 1}), func(r *sql.Rows) error {
+				b, err := scanBatch(r)
+				out[LatestKey{b.TaskID, b.BatchNo}] = b
+				return err
+			})
+			if err != nil {
+				return nil, s.fault("read latest runs", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// UnmetOf lists the unmet conditions of many batches at once, as ConditionsOf does for one. A group of parents of which
+// any one is enough is left out where one has succeeded.
+func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		var id capri.BatchID
+		err := query(ctx, s.read, sq.Select("batch_id", "path", "flag").From("task_data").Where("type = 1 AND state = 0").Where(idIn("batch_id", part)).OrderBy("batch_id", "seq"), func(r *sql.Rows) error {
+			c := ConditionRow{Kind: "input"}
+			err := r.Scan(&id, &c.Path, &c.Flag)
+			out[id] = append(out[id], c)
+			return err
+		})
+		if err == nil {
+			err = query(ctx, s.read, sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')").From("tthird_data d").
+				LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
+				Where("d.state = 0").Where(idIn("d.batch_id", part)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+				c := ConditionRow{Kind: "third_party"}
+				err := r.Scan(&id, &c.Code, &c.Period, &c.BatchNo, &c.Said)
+				out[id] = append(out[id], c)
+				return err
+			})
+		}
+		if err == nil {
+			err = query(ctx, s.read, sq.Select("d.batch_id", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period",
+				"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
+				From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
+				LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").
+				Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1))").
+				Where(idIn("d.batch_id", part)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+				c := ConditionRow{Kind: "parent", Policy: string(capri.All)}
+				anyone := false
+				err := r.Scan(&id, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish)
+				if anyone {
+					c.Policy = string(capri.Anyone)
+				}
+				out[id] = append(out[id], c)
+				return err
+			})
+		}
+		if err != nil {
+			return nil, s.fault("read unmet conditions", err)
+		}
+	}
+	return out, nil
+}
+
+// AlertRow is a line of the outbox.
+type AlertRow struct {
+	ID int64
+	capri.Alert
+	CreatedAt capri.Instant
+}
+
+// Alerts lists the newest alerts, newest first.
+func (s *Store) Alerts(ctx context.Context, limit int) ([]AlertRow, error) {
+	var out []AlertRow
+	err := query(ctx, s.read, sq.Select("id", "alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at").
+		From("alert").OrderBy("id DESC").Limit(uint64(limit)), func(r *sql.Rows) error {
+		var a AlertRow
+		err := r.Scan(&a.ID, &a.Key, &a.Level, &a.Kind, &a.Task, &a.Batch, &a.Title, &a.Text, &a.CreatedAt)
+		out = append(out, a)
+		return err
+	})
+	return out, s.fault("list alerts", err)
+}
+
+// DefinitionsVersion grows with every change of definitions: who read it, then the definitions, and finds it one
+// higher right after its own LockDefinitions, knows that what it read still stands.
+func (s *Store) DefinitionsVersion(ctx context.Context) (int64, error) {
+	v, err := definitionsVersion(ctx, s.read)
+	return v, s.fault("read the version of the definitions", err)
+}
+
+// DefinitionsVersion is the same inside a transaction.
+func (tx *Tx) DefinitionsVersion() (int64, error) { return definitionsVersion(tx.ctx, tx.tx) }
+
+func definitionsVersion(ctx context.Context, q querier) (int64, error) {
+	var v int64
+	_, err := one(ctx, q, sq.Select("next_id").From("id_block").Where(sq.Eq{"name": "definitions"}), &v)
+	return v, err
+}

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"bufio"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"capri"
+)
+
+// measure fills in what a beat tells of this machine. What cannot be read stays 0: a beat is not to fail for it.
+func (w *Worker) measure(n *capri.Node) {
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		if fields := strings.Fields(string(b)); len(fields) > 0 {
+			load, _ := strconv.ParseFloat(fields[0], 64)
+			n.CPULoad = load / float64(runtime.NumCPU()) // of one minute, for each CPU
+		}
+	}
+	total, available := memory()
+	if n.MemoryMB == 0 {
+		n.MemoryMB = int(total)
+	}
+	if total > 0 {
+		n.MemoryLoad = 1 - float64(available)/float64(total)
+	}
+	n.DiskFreeMB, _ = w.diskFree()
+	n.TaskNum = w.table.jobs()
+}
+
+// memory gives the machine's memory and how much of it a new process could have, in MB.
+func memory() (total, available int64) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		kb, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "MemTotal:":
+			total = kb / 1024
+		case "MemAvailable:":
+			return total, kb / 1024
+		}
+	}
+	return total, total
+}
+
+// diskFree is what the data directory's file system has left for us, in MB.
+func (w *Worker) diskFree() (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(w.directory.path, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize) >> 20, nil //nolint:unconvert // other types elsewhere
+}
