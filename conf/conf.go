@@ -15,7 +15,6 @@ package conf
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sort"
@@ -251,20 +250,30 @@ func (c *Config) wrong(key, value, want string) *capri.FieldError {
 	return &capri.FieldError{Field: key, Value: value, Want: want, Where: c.origin[key]}
 }
 
+// wantKey offers the key that was probably meant: of the same section if there is such a section, else of all.
 func wantKey(key string, names []string) string {
-	if near := nearest.Word(key, names); near != "" {
-		return "a key that exists; did you mean " + near + "?"
-	}
-	// The right leaf in the wrong place, or a place with a wrong leaf: list the place.
-	place, _, _ := strings.Cut(key, ".")
+	place, _, nested := strings.Cut(key, ".")
 	var there []string
 	for _, n := range names {
-		if strings.HasPrefix(n, place+".") {
+		if nested && strings.HasPrefix(n, place+".") {
 			there = append(there, n)
 		}
 	}
+	near := ""
 	if len(there) == 0 {
 		there = names
+		near = nearest.Word(key, names)
+	} else {
+		leaves := make([]string, len(there))
+		for i, n := range there {
+			leaves[i] = n[len(place)+1:]
+		}
+		if leaf := nearest.Word(key[len(place)+1:], leaves); leaf != "" {
+			near = place + "." + leaf
+		}
+	}
+	if near != "" {
+		return "a key that exists; did you mean " + near + "?"
 	}
 	return "one of the keys of " + DefaultFile + ": " + strings.Join(there, ", ")
 }
@@ -285,5 +294,3 @@ func reason(err error) string {
 	}
 	return err.Error()
 }
-
-func displayName(file string) string { return filepath.ToSlash(file) }

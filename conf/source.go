@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -66,11 +67,11 @@ func readFile(file string, explicit bool) ([]setting, capri.FieldErrors) {
 	if len(data) > maxFile {
 		return nil, fileError(file, fmt.Errorf("it is larger than %d KB", maxFile>>10))
 	}
-	return parse(displayName(file), data)
+	return parse(filepath.ToSlash(file), data)
 }
 
 func fileError(file string, err error) capri.FieldErrors {
-	return capri.FieldErrors{{Field: "--config", Value: displayName(file), Want: "a file that can be read: " + reason(err)}}
+	return capri.FieldErrors{{Field: "--config", Value: filepath.ToSlash(file), Want: "a file that can be read: " + reason(err)}}
 }
 
 // yamlLine finds the line in yaml's own messages ("yaml: line 3: mapping values are not allowed here").

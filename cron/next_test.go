@@ -146,8 +146,8 @@ func TestClockChanges(t *testing.T) {
 		},
 		{
 			"the last day of a leap year is like others",
-			"0 0 0/12 ? * *", "America/New_York", "2028-12-31T04:00:00Z", "2029-01-01T18:00:00Z",
-			[]string{"2028-12-31T05:00:00Z", "2028-12-31T17:00:00Z", "2029-01-01T05:00:00Z", "2029-01-01T17:00:00Z"},
+			"0 0 0/12 ? * *", "America/New_York", "2040-12-31T04:00:00Z", "2041-01-01T18:00:00Z",
+			[]string{"2040-12-31T05:00:00Z", "2040-12-31T17:00:00Z", "2041-01-01T05:00:00Z", "2041-01-01T17:00:00Z"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -40,7 +40,8 @@ func Export(specs []capri.Spec) ([]byte, error) {
 		return nil, err
 	}
 	// An empty line between tasks. Only a task can begin in this column: whatever is inside one stands further right.
-	return bytes.ReplaceAll(out.Bytes(), []byte("\n  - name: "), []byte("\n\n  - name: ")), nil
+	spaced := bytes.ReplaceAll(out.Bytes(), []byte("\n  - name: "), []byte("\n\n  - name: "))
+	return bytes.Replace(spaced, []byte("tasks:\n\n"), []byte("tasks:\n"), 1), nil
 }
 
 // arrange chooses how a field is laid out: short things on one line, a job and lists of items on lines of their own.

@@ -83,7 +83,7 @@ func explain(err error, data []byte) (line int, text string) {
 			line = lineOf(data, at)
 		}
 	}
-	return line, text
+	return min(line, lineOf(data, len(bytes.TrimSpace(data)))), text // not behind the end
 }
 
 // source reads one file, and tells whether it could be read to its end.

@@ -177,12 +177,14 @@ func (v *validator) period(s *capri.Spec) {
 		v.fail("cron", s.Cron, "to be left out, or period to be cron; period is "+s.Period.String())
 	}
 	if s.Cron != "" {
+		_, err := cron.Parse(s.Cron)
 		var wrong *cron.Error
-		if _, err := cron.Parse(s.Cron); errors.As(err, &wrong) && wrong.Field != cron.WholeExpression {
-			v.fail("cron", s.Cron, fmt.Sprintf("in %s, not %q: %s", wrong.Field, wrong.Value, wrong.Want))
-		} else if wrong != nil {
+		switch {
+		case errors.As(err, &wrong) && wrong.Value == s.Cron:
 			v.fail("cron", s.Cron, wrong.Want)
-		} else if err != nil {
+		case wrong != nil:
+			v.fail("cron", s.Cron, fmt.Sprintf("%s: %s, not %q", wrong.Field, wrong.Want, wrong.Value))
+		case err != nil:
 			v.fail("cron", s.Cron, err.Error())
 		}
 	}

@@ -116,16 +116,17 @@ func (t *table) advance(to phase, attempts ...*attempt) {
 	}
 }
 
-// end notes that an attempt's process is no more: what it took is free at once, before the database knows.
-func (t *table) end(id capri.Attempt) *attempt {
+// end notes that an attempt's process is no more: what it took is free at once, before the database knows. asked:
+// the shim was told to end it.
+func (t *table) end(id capri.Attempt) (a *attempt, asked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := t.attempts[id]
-	if a != nil {
-		a.phase = ended
-		t.release(a)
+	if a = t.attempts[id]; a == nil {
+		return nil, false
 	}
-	return a
+	a.phase = ended
+	t.release(a)
+	return a, a.killing
 }
 
 // remove forgets attempts.

@@ -35,7 +35,8 @@ type health struct {
 	bad time.Time // since when; zero: it answers
 }
 
-// note takes the outcome of a call and tells whether the same call may succeed later.
+// note takes the outcome of a call and tells whether the same call may succeed later: yes, unless the database has
+// answered and said no.
 func (h *health) note(err error) (again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +47,7 @@ func (h *health) note(err error) (again bool) {
 			h.bad = time.Time{}
 		}
 		return false
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, errFinal):
 		return false
 	case errors.Is(err, capri.ErrForbidden), errors.Is(err, capri.ErrConflict):
 		return false // it answers, and says no
@@ -63,6 +64,30 @@ const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
 )
+
+// away: the database cannot be reached now.
+func away(err error) bool {
+	return errors.Is(err, capri.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// await calls f until the database answers, whatever it answers.
+func (w *Worker) await(ctx context.Context, f func(context.Context) error) error {
+	return w.persist(ctx, func(ctx context.Context) error {
+		err := f(ctx)
+		if err != nil && !away(err) {
+			return &final{err}
+		}
+		return err
+	})
+}
+
+// final is an error that trying again does not cure.
+type final struct{ error }
+
+func (f *final) Unwrap() error        { return f.error }
+func (f *final) Is(target error) bool { return target == errFinal }
+
+var errFinal = errors.New("final")
 
 // persist calls f until it succeeds, is refused, or ctx ends.
 func (w *Worker) persist(ctx context.Context, f func(context.Context) error) error {

@@ -18,12 +18,8 @@ func (w *Worker) take(ctx, hard context.Context) {
 	defer stop()
 	poll := time.NewTicker(w.o.PollInterval)
 	defer poll.Stop()
-	hungry := true // there may be more than what was taken
 	for ctx.Err() == nil {
-		more := false
-		if hungry {
-			more = w.claim(ctx, hard)
-		}
+		more := w.claim(ctx, hard)
 		if more && w.table.free() > 0 {
 			continue
 		}
@@ -43,7 +39,6 @@ func (w *Worker) take(ctx, hard context.Context) {
 			w.passOnKills(ctx)
 			w.audit(ctx)
 		}
-		hungry = true
 	}
 }
 
@@ -119,6 +114,11 @@ func (w *Worker) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	running, err := w.shims.Running(ctx)
+	if err != nil {
+		return err
+	}
+	// Nothing below fails: adopting twice would count twice.
 	ids := make([]capri.Attempt, len(held))
 	for i, c := range held {
 		ids[i] = capri.Attempt{Batch: c.ID, Number: c.Attempt}
@@ -142,10 +142,6 @@ func (w *Worker) adopt(ctx context.Context) error {
 			w.recall(a)
 			w.table.adopt(a)
 		}
-	}
-	running, err := w.shims.Running(ctx)
-	if err != nil {
-		return err
 	}
 	keep := map[string]bool{}
 	for _, r := range running {

@@ -155,9 +155,10 @@ type Worker struct {
 	backs  *queue[giveBack]
 	ends   *queue[ending]
 
-	preps chan struct{}  // bounds the preparations that wait for something
-	busy  sync.WaitGroup // preparations and looks at outputs
-	freed chan struct{}  // a slot is free, or something else makes claiming worthwhile
+	preps     chan struct{}  // bounds the preparations that wait for something
+	preparing sync.WaitGroup // all of those
+	judging   sync.WaitGroup // looks at outputs
+	freed     chan struct{}  // a slot is free, or something else makes claiming worthwhile
 
 	mu       sync.Mutex
 	boot     string    // of the registration; "" while it is not ours
@@ -252,9 +253,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.shims.Close()
-	err = w.persist(ctx, w.register)
+	err = w.await(ctx, w.register)
 	if err == nil {
-		err = w.persist(ctx, w.adopt)
+		err = w.await(ctx, w.adopt)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -274,11 +275,11 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	w.take(ctx, hard) // until ctx ends
 
-	w.busy.Wait()
+	w.preparing.Wait()
 	w.starts.close()
 	starter.Wait()
 	exits.Wait()
-	w.busy.Wait() // looks at outputs that exits asked for
+	w.judging.Wait()
 	w.backs.close()
 	w.ends.close()
 	writers.Wait()

@@ -6,6 +6,3 @@ func (b *Bench) wholeWay(ctx context.Context, d *db) error { return nil }
 func (b *Bench) handOver(ctx context.Context, d *db) error { return nil }
 func (b *Bench) memory(ctx context.Context, d *db) error   { return nil }
 func (b *Bench) workload(ctx context.Context, d *db) error { return nil }
-func (b *Bench) meet(ctx context.Context, d *db) error     { return nil }
-func (b *Bench) ready(ctx context.Context, d *db) error    { return nil }
-func (b *Bench) dispatch(ctx context.Context, d *db) error { return nil }

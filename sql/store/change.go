@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	sq "github.com/Masterminds/squirrel"
@@ -57,6 +58,27 @@ func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
 			r.Latest, r.Started = latest.Valid, start != 0
 			rows = append(rows, r)
 			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// lockWhere is lock for the hot paths: it compares in SQL and reads no more than id and kinds, since reading sixteen
+// columns of a hundred thousand rows costs as much as writing them. compares writes its columns as +column, which keeps
+// SQLite from choosing the index of the ready batches over the primary key.
+func (tx *Tx) lockWhere(ids []capri.BatchID, compares string) ([]locked, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	rows := make([]locked, 0, len(ids))
+	for _, part := range chunks(slices.Compact(ids), tx.s.d.ChunkRows) {
+		err := tx.query(sq.Select("id", "kinds").From("task_work").Where(idIn("id", part)).Where(compares).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
+			var r locked
+			err := rs.Scan(&r.ID, &r.Kinds)
+			rows = append(rows, r)
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -159,11 +181,12 @@ func idIn[T ~int64](column string, ids []T) sq.Sqlizer {
 	b.Grow(len(column) + 6 + 12*len(ids))
 	b.WriteString(column)
 	b.WriteString(" IN (")
+	var digits [20]byte
 	for i, id := range ids {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprint(&b, int64(id))
+		b.Write(strconv.AppendInt(digits[:0], int64(id), 10))
 	}
 	b.WriteByte(')')
 	return sq.Expr(b.String())

@@ -126,17 +126,13 @@ func (s *Store) Assign(ctx context.Context, lease capri.Lease, assignments []Ass
 			for i, a := range part {
 				nodeOf[a.Batch], ids[i] = a.Node, a.Batch
 			}
-			rows, err := tx.lock(ids)
+			free, err := tx.lockWhere(ids, "+state = 0 AND +unmet = 0 AND held = 0 AND kill_request = 0")
 			if err != nil {
 				return err
 			}
 			byNode := map[string][]locked{}
-			free := rows[:0]
-			for _, r := range rows {
-				if r.State == capri.Waiting && r.Unmet == 0 && !r.Held && !r.KillRequest {
-					free = append(free, r)
-					byNode[nodeOf[r.ID]] = append(byNode[nodeOf[r.ID]], r)
-				}
+			for _, r := range free {
+				byNode[nodeOf[r.ID]] = append(byNode[nodeOf[r.ID]], r)
 			}
 			if n = len(free); n == 0 {
 				return nil
@@ -177,7 +173,7 @@ func (s *Store) Explain(ctx context.Context, lease capri.Lease, reasons map[stri
 	for reason, ids := range reasons {
 		for _, part := range chunks(ids, s.d.ChunkRows) {
 			err := s.WriteAs(ctx, "say why batches wait", lease, func(tx *Tx) error {
-				_, err := tx.exec(sq.Update("task_work").Set("message", cut(reason, 1000)).Where(sq.Eq{"state": int(capri.Waiting)}).Where(idIn("id", part)))
+				_, err := tx.exec(sq.Update("task_work").Set("message", cut(reason, 1000)).Where("+state = 0").Where(idIn("id", part)))
 				return err
 			})
 			if err != nil {

@@ -1,0 +1,150 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"regexp"
+	"slices"
+
+	"capri"
+	"capri/auth"
+	"capri/sql/store"
+)
+
+var (
+	personForm  = regexp.MustCompile(`^[\p{L}\p{N}_.@-]{1,128}$`)
+	accountForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
+)
+
+const personRule = "1 to 128 letters of any script, digits, _ . @ -"
+
+// SaveUser makes or changes a user.
+func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error {
+	if !personForm.MatchString(u.Name) {
+		return capri.Invalid("name", u.Name, personRule)
+	}
+	if u.Mail != "" {
+		if m, err := mail.ParseAddress(u.Mail); err != nil || m.Address != u.Mail {
+			return capri.Invalid("mail", u.Mail, "an address such as alice@example.org")
+		}
+	}
+	if u.Department != "" {
+		departments, err := a.store.Departments(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(departments, func(d store.Department) bool { return d.Name == u.Department }) {
+			return capri.Invalid("department", u.Department, "a department that exists (capri department set)")
+		}
+	}
+	return a.logged(ctx, who, "user_set", u.Name, fmt.Sprintf("department %q, enabled %t", u.Department, u.Enabled), func(tx *store.Tx) error { return tx.SaveUser(u) })
+}
+
+// DeleteUser forgets a user who owns no task.
+func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
+	owned, err := a.store.Tasks(ctx, store.TaskFilter{Owner: name, Limit: 20})
+	if err != nil {
+		return err
+	}
+	if len(owned) > 0 {
+		names := make([]string, len(owned))
+		for i, t := range owned {
+			names[i] = t.Name
+		}
+		return capri.Conflict("%s owns tasks: give them another owner first: %s", name, some(names))
+	}
+	return a.logged(ctx, who, "user_delete", name, "", func(tx *store.Tx) error { return tx.DeleteUser(name) })
+}
+
+// SaveDepartment makes or changes a department.
+func (a *Actions) SaveDepartment(ctx context.Context, who string, d store.Department) error {
+	if !personForm.MatchString(d.Name) {
+		return capri.Invalid("name", d.Name, personRule)
+	}
+	return a.logged(ctx, who, "department_set", d.Name, d.Title, func(tx *store.Tx) error { return tx.SaveDepartment(d) })
+}
+
+// DeleteDepartment forgets a department that nobody is in.
+func (a *Actions) DeleteDepartment(ctx context.Context, who, name string) error {
+	users, err := a.store.Users(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, u := range users {
+		if u.Department == name {
+			names = append(names, u.Name)
+		}
+	}
+	if len(names) > 0 {
+		return capri.Conflict("department %s still has people: %s", name, some(names))
+	}
+	return a.logged(ctx, who, "department_delete", name, "", func(tx *store.Tx) error { return tx.DeleteDepartment(name) })
+}
+
+// GrantAccount lets the jobs of a user, or of a department's people, run as a system account.
+func (a *Actions) GrantAccount(ctx context.Context, who string, g store.AccountGrant) error {
+	switch {
+	case !accountForm.MatchString(g.Account):
+		return capri.Invalid("account", g.Account, "the name of a system account")
+	case g.Account == "root":
+		return capri.Invalid("account", g.Account, "another account: no job ever runs as root")
+	}
+	exists := false
+	switch g.Kind {
+	case store.GrantUser:
+		users, err := a.store.Users(ctx)
+		if err != nil {
+			return err
+		}
+		exists = slices.ContainsFunc(users, func(u store.User) bool { return u.Name == g.Name })
+	case store.GrantDepartment:
+		departments, err := a.store.Departments(ctx)
+		if err != nil {
+			return err
+		}
+		exists = slices.ContainsFunc(departments, func(d store.Department) bool { return d.Name == g.Name })
+	default:
+		return capri.Invalid("kind", g.Kind, "user or department")
+	}
+	if !exists {
+		return capri.NotFound("there is no %s %q", g.Kind, g.Name)
+	}
+	return a.logged(ctx, who, "account_grant", g.Account, g.Kind+" "+g.Name, func(tx *store.Tx) error { return tx.GrantAccount(g) })
+}
+
+// RevokeAccount takes a grant back.
+func (a *Actions) RevokeAccount(ctx context.Context, who string, g store.AccountGrant) error {
+	return a.logged(ctx, who, "account_revoke", g.Account, g.Kind+" "+g.Name, func(tx *store.Tx) error { return tx.RevokeAccount(g) })
+}
+
+// CreateApp makes an API client and gives its key, which nobody can read again.
+func (a *Actions) CreateApp(ctx context.Context, who, name, role string) (key string, err error) {
+	if !personForm.MatchString(name) {
+		return "", capri.Invalid("name", name, personRule)
+	}
+	if _, err := auth.ParseRole(role); err != nil {
+		return "", err
+	}
+	apps, err := a.store.Apps(ctx)
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(apps, func(x store.App) bool { return x.Name == name }) {
+		return "", capri.Conflict("there is an app %q already: delete it first, which ends its key", name)
+	}
+	key = auth.NewKey()
+	err = a.logged(ctx, who, "app_create", name, "role "+role, func(tx *store.Tx) error {
+		return tx.SaveApp(store.App{Name: name, Role: role, Enabled: true}, auth.Hash(key))
+	})
+	return key, err
+}
+
+// DeleteApp forgets an app, and its key at once. Nobody can take away his own.
+func (a *Actions) DeleteApp(ctx context.Context, who, name string) error {
+	if who == name {
+		return capri.Conflict("%s cannot delete itself: nobody might be left to make another", name)
+	}
+	return a.logged(ctx, who, "app_delete", name, "", func(tx *store.Tx) error { return tx.DeleteApp(name) })
+}
