@@ -44,6 +44,11 @@ func newClock(zone *time.Location) *clock {
 		if next.IsZero() || next.Year() > lastYear {
 			break
 		}
+		// Where a rule governs (2038 and later), Go ends each year after 365 days; on the last day of a leap
+		// year the end it gives is not after t. No rule changes a clock there, so go on to the next year.
+		if !next.After(t) {
+			next = t.AddDate(0, 0, 2)
+		}
 		t = next
 		_, offset := t.Zone()
 		before := k.changes[len(k.changes)-1].offset

@@ -30,7 +30,7 @@ const (
 //	[schedule:] format [(+|-) digits (h|d|w|M)]
 //
 // where format begins and ends with letters out of yyyy yy MM M dd d HH H mm m ss s Z, and may have between
-// them - / _ . : , a blank, or anything beyond ASCII (年). So ${d}, ${s} and ${M_d} are times, and ${HOME},
+// them - / _ . : , a blank, or anything beyond ASCII (年), which may also end it. So ${d}, ${s} and ${M_d} are times, and ${HOME},
 // ${M_x}, ${x:-y}, ${d:-1}, ${#d} and ${d%.*} are not; whoever has a shell variable named like a time letter
 // writes $d. The operators :- := :? :+ never are a format's separators.
 type Template struct {
@@ -196,7 +196,7 @@ func cutShift(s string) (format string, n int, unit byte, want string) {
 
 // readFormat splits "yyyy-MM" into its letters and separators.
 func readFormat(s string) (pieces []piece, want string) {
-	separated := true // nothing read yet, or a separator last
+	separated := true // nothing read yet, or an ASCII separator last
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -223,7 +223,7 @@ func readFormat(s string) (pieces []piece, want string) {
 			break
 		}
 		pieces = append(pieces, piece{literal: s[i : i+size]})
-		separated = true
+		separated = r < utf8.RuneSelf // ${yyyy年M月d日} may end with its last character
 		i += size
 	}
 	if separated {

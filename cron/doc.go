@@ -32,7 +32,9 @@
 //
 //   - When a clock goes back, Quartz leaves out the first of two equal hours even for expressions that run on, and its
 //     answer depends on where it is asked from.
-//   - 31W, L-30W: a month without that day has no fire. Quartz fires 31W on 30 April, and searches for L-30W for ever.
+//   - After a gap of half an hour (Lord Howe) Quartz leaves out 02:40 if it looked for a skipped 02:17 first.
+//   - 29W, 30W, 31W, L-30W: a month without that day has no fire. Quartz fires 31W on 30 April, and searches for L-30W
+//     for ever.
 //   - Years go to 2199; Quartz stops 100 years from now.
 //
 // Text that Quartz takes by accident, reading something else than is written, is refused with the field named:

@@ -145,6 +145,12 @@ func TestClockChanges(t *testing.T) {
 			[]string{"1972-01-07T00:44:30Z", "1972-01-07T00:44:45Z"},
 		},
 		{
+			// Go's own zone data gives a bound for the time after this change that lies before it.
+			"a change in a year whose other changes follow a rule",
+			"0 30 0/2 * * ?", "America/Metlakatla", "2019-01-20T07:00:00Z", "2019-01-20T13:00:00Z",
+			[]string{"2019-01-20T08:30:00Z", "2019-01-20T11:30:00Z"},
+		},
+		{
 			"the last day of a leap year is like others",
 			"0 0 0/12 ? * *", "America/New_York", "2040-12-31T04:00:00Z", "2041-01-01T18:00:00Z",
 			[]string{"2040-12-31T05:00:00Z", "2040-12-31T17:00:00Z", "2041-01-01T05:00:00Z", "2041-01-01T17:00:00Z"},

@@ -191,6 +191,7 @@ var changes = []struct{ zone, at, what string }{
 	{"America/New_York", "2026-11-01T06:00:00Z", "an overlap"},
 	{"America/New_York", "2040-12-31T12:00:00Z", "day 366 of a year, for which the library's zone bounds are wrong"},
 	{"America/New_York", "2198-11-04T06:00:00Z", "an overlap by the zone's rule"},
+	{"America/Metlakatla", "2019-01-20T10:00:00Z", "a gap just after the library's zone bound, with the zone data that Go embeds"},
 	{"Europe/Berlin", "2026-03-29T01:00:00Z", "a gap"},
 	{"Europe/Berlin", "2026-10-25T01:00:00Z", "an overlap"},
 	{"Europe/Dublin", "2026-10-25T01:00:00Z", "an overlap, winter being the time that is saved"},

@@ -43,8 +43,9 @@ func offsetSince(t int64, zone *time.Location) (offset, start int64) {
 	if bound.IsZero() {
 		return int64(o), -forever
 	}
-	// Bounds from a zone's yearly rule may begin before the rule did, and so include another offset. Ends are
-	// right, so walk from there; it is nearly always one step.
+	// A bound that comes from a zone's yearly rule may lie before the rule began, with another offset in between
+	// (Metlakatla in January 2019, with Go's own zone data). Ends are right, so walk on from there; it is nearly
+	// always one step.
 	for start = bound.Unix(); ; {
 		_, end := offsetUntil(start, zone)
 		if end > t {

@@ -250,6 +250,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	var err error
 	w.shims, err = supervisor.Open(ctx, supervisor.Options{Dir: w.directory.in(shimDir), ShimPath: w.o.ShimPath, Log: w.log})
 	if err != nil {
+		if ctx.Err() != nil { // stopped while it began
+			return nil
+		}
 		return err
 	}
 	defer w.shims.Close()

@@ -22,7 +22,6 @@ import (
 	"capri/birth"
 	"capri/calendar"
 	"capri/cron"
-	"capri/lineage"
 	"capri/services"
 	"capri/sql/store"
 	"capri/wake"
@@ -212,30 +211,15 @@ func (w *work) readDefinitions(ctx context.Context) error {
 	if w.maker != nil {
 		return nil
 	}
-	refs, err := Refs(ctx, w.store)
+	rows, err := w.store.ParentRefs(ctx)
+	if err != nil {
+		return err
+	}
+	refs, err := birth.Refs(rows)
 	if err == nil {
 		w.maker = birth.New(w.calendar, refs)
 	}
 	return err
-}
-
-// Refs reads what lineage must know of each task as a parent.
-func Refs(ctx context.Context, s *store.Store) (map[capri.TaskID]lineage.Ref, error) {
-	parents, err := s.ParentRefs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	refs := make(map[capri.TaskID]lineage.Ref, len(parents))
-	for id, p := range parents {
-		r := lineage.Ref{ID: id, Name: p.Name, Period: p.Period, First: p.FirstMark}
-		if p.Period == capri.Cron {
-			if r.Cron, err = cron.Parse(p.Cron); err != nil {
-				return nil, fmt.Errorf("task %s: %w", p.Name, err)
-			}
-		}
-		refs[id] = r
-	}
-	return refs, nil
 }
 
 // failure is a task that has no batch at a mark.

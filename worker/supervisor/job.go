@@ -71,9 +71,9 @@ func (j Job) check() error {
 	if len(j.Argv) == 0 || !filepath.IsAbs(j.Argv[0]) {
 		return field("argv", strings.Join(j.Argv, " "), "an absolute path of a program first")
 	}
-	for name, path := range map[string]string{"dir": j.Dir, "stdout": j.Stdout, "stderr": j.Stderr} {
-		if !filepath.IsAbs(path) {
-			return field(name, path, "an absolute path: the shim has another working directory")
+	for _, f := range [][2]string{{"dir", j.Dir}, {"stdout", j.Stdout}, {"stderr", j.Stderr}} {
+		if !filepath.IsAbs(f[1]) {
+			return field(f[0], f[1], "an absolute path: the shim has another working directory")
 		}
 	}
 	return nil

@@ -119,7 +119,8 @@ func (s *Supervisor) find(ctx context.Context) error {
 	return nil
 }
 
-// retire lets an older shim go that could take jobs too, which happens if a worker died while it started one.
+// retire tells a shim to leave when its last job has ended. In find it is for one that could take jobs beside
+// a newer one, which happens if a worker died while it started that.
 func (s *Supervisor) retire(l *life) {
 	if l == nil {
 		return
@@ -188,13 +189,18 @@ func (s *Supervisor) taker(ctx context.Context) (*life, error) {
 // Start hands jobs over in one frame. After an error none of them runs or ever will. Without one each of them
 // comes out of Exits, whatever happens to it: refused by the kernel, ended, killed, or lost with its shim.
 func (s *Supervisor) Start(ctx context.Context, jobs []Job) error {
-	for _, j := range jobs {
+	attempts := make([]capri.Attempt, len(jobs))
+	for i, j := range jobs {
 		if err := j.check(); err != nil {
 			return err
 		}
+		attempts[i] = j.Attempt
 	}
 	if len(jobs) == 0 {
 		return nil
+	}
+	for l, mine := range s.byLife(attempts) {
+		return capri.Conflict("attempt %s was handed to the shim in %s before", mine[0], l.dir)
 	}
 	for {
 		l, err := s.taker(ctx)

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"capri"
+	"capri/conf"
+	"capri/sql/store"
+	"capri/worker"
+)
+
+func newMasterCommand(a *app) *cobra.Command {
+	var name, address string
+	cmd := &cobra.Command{
+		Use:   "master",
+		Short: "Run the services and the API on MySQL or MariaDB",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			overrides := map[string]string{}
+			if cmd.Flags().Changed("listen") {
+				overrides["listen"] = address
+			}
+			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			if err != nil {
+				return err
+			}
+			return a.master(cmd.Context(), c, first(name, hostName()))
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of this master (default: the host's)")
+	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:8680", "address of the API")
+	return cmd
+}
+
+// needsServer refuses the embedded database where several processes share one.
+func needsServer(c *conf.Config, what string) error {
+	if c.Database.DSN == "" {
+		return capri.Invalid("database.dsn", "", "the DSN of a MySQL or MariaDB: capri "+what+" shares its database with other processes; for the embedded one run capri standalone")
+	}
+	return nil
+}
+
+func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
+	if err := needsServer(c, "master"); err != nil {
+		return err
+	}
+	p, err := a.beginProcess(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	secret, err := p.store.ClusterSecret(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := listen(c.Listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "Capri %s master %s listens on %s\n", version, name, serverOf(l))
+	parts := []func(context.Context) error{
+		p.newMaster(name, false).Run,
+		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret})) },
+	}
+	if p.redis != nil {
+		parts = append(parts, background(p.redis.Run))
+	}
+	err = together(ctx, parts...)
+	p.log.Info("stopped", "err", err)
+	return err
+}
+
+// nodeLogs reads a log from the node that ran the attempt.
+type nodeLogs struct {
+	store  *store.Store
+	secret []byte
+}
+
+func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) ([]byte, int64, bool, error) {
+	node := ""
+	events, err := n.store.Events(ctx, batch.ID)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	for _, e := range events {
+		if e.Attempt == attempt && e.Node != "" {
+			node = e.Node
+		}
+	}
+	if node == "" {
+		return nil, 0, false, capri.NotFound("attempt %d of batch %d was never assigned to a node", attempt, batch.ID)
+	}
+	remote := worker.RemoteLogs{Secret: n.secret, Node: func(ctx context.Context, name string) (capri.Node, error) {
+		nodes, err := n.store.Nodes(ctx)
+		for _, nd := range nodes {
+			if nd.Name == name {
+				return nd, nil
+			}
+		}
+		if err == nil {
+			err = capri.NotFound("node %s, which ran it, is not registered any more: its log is in that machine's data directory", name)
+		}
+		return capri.Node{}, err
+	}}
+	return remote.ReadLog(ctx, node, batch, attempt, stderr, offset, limit)
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"capri"
+	"capri/action"
+	"capri/api"
+	"capri/calendar"
+	"capri/conf"
+	"capri/master"
+	"capri/sql/schema"
+	"capri/sql/store"
+	"capri/wake"
+	"capri/worker"
+)
+
+// process is what every long-running capri is made of.
+type process struct {
+	conf     *conf.Config
+	log      *slog.Logger
+	store    *store.Store
+	calendar calendar.Calendar
+	waker    wake.Waker
+	redis    *wake.Redis // nil: none is configured
+}
+
+// newLogger writes to standard error, which is where a service manager looks.
+func newLogger(c *conf.Config, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Log.Level)) // conf has checked it
+	o := &slog.HandlerOptions{Level: level}
+	if c.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// beginProcess opens the database, waiting for one that is down, and checks that it is ours to work on. migrate
+// is for standalone, which nobody has to tell about schemas.
+func (a *app) beginProcess(ctx context.Context, c *conf.Config, migrate bool) (*process, error) {
+	// Idle memory is a promise (docs/operations.md): give back what a mark took soon after it.
+	debug.SetGCPercent(50)
+	p := &process{conf: c, log: newLogger(c, a.err), calendar: calendar.New(c.Zone())}
+	s, err := openStore(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	p.store = s
+	if err := p.awaitDatabase(ctx, migrate); err != nil {
+		s.Close()
+		return nil, err
+	}
+	p.waker = wake.NewLocal()
+	if c.Redis.Addr != "" {
+		p.redis = wake.NewRedis(wake.RedisOptions{Addr: c.Redis.Addr, Password: c.Redis.Password, DB: c.Redis.DB}, p.log)
+		p.waker = p.redis
+	}
+	return p, nil
+}
+
+// awaitDatabase waits until the database answers, says so once and each minute, and goes on; a schema or a zone
+// that does not fit ends it.
+func (p *process) awaitDatabase(ctx context.Context, migrate bool) error {
+	name := databaseName(p.conf)
+	for n := 0; ; n++ {
+		err := p.store.Ping(ctx)
+		if err == nil && migrate {
+			_, err = schema.Up(ctx, p.store.DB(), p.store.Dialect(), p.conf.Timezone)
+		}
+		if err == nil {
+			err = schema.Check(ctx, p.store.DB(), p.store.Dialect())
+		}
+		if err == nil {
+			err = schema.CheckZone(ctx, p.store.DB(), p.store.Dialect(), p.conf.Timezone)
+		}
+		if err == nil {
+			if n > 0 {
+				p.log.Info("the database answers", "database", name)
+			}
+			return nil
+		}
+		if p.conf.Database.Driver() == conf.SQLite || !errors.Is(err, capri.ErrUnavailable) {
+			return err
+		}
+		if n%60 == 0 {
+			p.log.Warn("waiting for the database", "database", name, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (p *process) close() { p.store.Close() }
+
+// newMaster makes the services of this process.
+func (p *process) newMaster(name string, sole bool) *master.Master {
+	return master.New(master.Options{
+		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FromConfig(p.conf).Files,
+		// A name with a random part: an earlier life of this process is somebody else to the leases.
+		Name: name + "/" + rand.Text()[:8], Sole: sole,
+		DependencyEvery: p.conf.Dependency.Interval,
+		Random:          mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
+		Log:             p.log,
+	})
+}
+
+// workerOptions are those of this process's node.
+func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, server string) (worker.Options, error) {
+	secret, err := p.store.ClusterSecret(ctx)
+	o := worker.FromConfig(p.conf)
+	o.Store, o.Waker, o.Log, o.Directory, o.Server, o.Secret = p.store, p.waker, p.log, dir, server, secret
+	return o, err
+}
+
+// newAPI makes the handler of the API.
+func (p *process) newAPI(logs api.LogReader) http.Handler {
+	return api.New(api.Options{Store: p.store, Actions: action.New(p.store, p.calendar, p.waker, p.log), Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs})
+}
+
+// serve runs a handler until ctx ends, then lets the requests under way finish for a moment.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(stop); err != nil {
+		srv.Close()
+	}
+	return nil
+}
+
+// listen binds an address, with an error that says what to do.
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, capri.Conflict("cannot listen on %s (%v): stop what listens there, or choose another address with --listen", address, err)
+	}
+	return l, nil
+}
+
+// together runs parts until one fails or ctx ends; the first that ends stops the rest.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		g.Go(func() error { return part(ctx) })
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// background is a part that has no error to give.
+func background(run func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run(ctx)
+		return nil
+	}
+}
+
+// serverOf is the address under which jobs of this machine reach an API that listens there.
+func serverOf(l net.Listener) string {
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// hostName names this machine in leases and logs.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"capri"
+	"capri/auth"
+	"capri/conf"
+	"capri/worker"
+)
+
+func newStandaloneCommand(a *app) *cobra.Command {
+	var data, address string
+	cmd := &cobra.Command{
+		Use:   "standalone",
+		Short: "Run master and worker in one process, with the database inside",
+		Long: "Runs everything in one process on a data directory: the embedded default, nothing else to install. Jobs that\n" +
+			"run when it is stopped go on, and the next start takes them over.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			overrides := map[string]string{}
+			if cmd.Flags().Changed("data") {
+				overrides["data"] = data
+			}
+			if cmd.Flags().Changed("listen") {
+				overrides["listen"] = address
+			}
+			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			if err != nil {
+				return err
+			}
+			return a.standalone(cmd.Context(), c)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "./capri-data", "data directory")
+	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:8680", "address of the API")
+	return cmd
+}
+
+func (a *app) standalone(ctx context.Context, c *conf.Config) error {
+	if c.Database.DSN != "" {
+		return capri.Invalid("database.dsn", "", "nothing: standalone has its database inside. For MariaDB run capri master and capri worker")
+	}
+	// The directory's lock is the lease: there is no second master on this database.
+	dir, err := worker.OpenDirectory(c.Data)
+	if err != nil {
+		return err
+	}
+	held := dir // until the worker has it
+	defer func() {
+		if held != nil {
+			held.Close()
+		}
+	}()
+	p, err := a.beginProcess(ctx, c, true)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
+		return err
+	}
+	l, err := listen(c.Listen)
+	if err != nil {
+		return err
+	}
+	server := serverOf(l)
+	o, err := p.workerOptions(ctx, dir, server)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	w, err := worker.New(o)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	held = nil
+	fmt.Fprintf(a.out, "Capri %s listens on %s\n  data  %s\n  key   %s\n", version, server, dir.Path(), auth.AdminKeyFile(dir.Path()))
+	parts := []func(context.Context) error{
+		p.newMaster(w.Name(), true).Run,
+		w.Run,
+		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(w)) },
+	}
+	if p.redis != nil {
+		parts = append(parts, background(p.redis.Run))
+	}
+	err = together(ctx, parts...)
+	p.log.Info("stopped", "err", err)
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"capri/client"
+	"capri/conf"
+	"capri/worker"
+)
+
+func newWorkerCommand(a *app) *cobra.Command {
+	var name, data, address string
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Run the jobs that masters assign to this node",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			overrides := map[string]string{}
+			for flag, key := range map[string]string{"node": "node.name", "data": "data"} {
+				if f := cmd.Flags().Lookup(flag); f.Changed {
+					overrides[key] = f.Value.String()
+				}
+			}
+			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			if err != nil {
+				return err
+			}
+			return a.worker(cmd.Context(), c, address)
+		},
+	}
+	cmd.Flags().StringVar(&name, "node", "", "name of this node (default: the host's)")
+	cmd.Flags().StringVar(&data, "data", "./capri-data", "data directory")
+	cmd.Flags().StringVar(&address, "listen", ":0", "address on which masters read this node's logs")
+	return cmd
+}
+
+func (a *app) worker(ctx context.Context, c *conf.Config, address string) error {
+	if err := needsServer(c, "worker"); err != nil {
+		return err
+	}
+	dir, err := worker.OpenDirectory(c.Data)
+	if err != nil {
+		return err
+	}
+	held := dir
+	defer func() {
+		if held != nil {
+			held.Close()
+		}
+	}()
+	p, err := a.beginProcess(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	l, err := listen(address)
+	if err != nil {
+		return err
+	}
+	o, err := p.workerOptions(ctx, dir, first(a.getenv("CAPRI_SERVER"), client.DefaultServer))
+	if err != nil {
+		l.Close()
+		return err
+	}
+	o.Node.Port = l.Addr().(*net.TCPAddr).Port
+	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
+		o.Node.IP = ip.String()
+	}
+	w, err := worker.New(o)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	held = nil
+	fmt.Fprintf(a.out, "Capri %s worker %s: %d slots in pool %s, data %s\n", version, w.Name(), c.Node.Slots, c.Node.Pool, dir.Path())
+	parts := []func(context.Context) error{
+		w.Run,
+		func(ctx context.Context) error { return serve(ctx, l, w.LogHandler()) },
+	}
+	if p.redis != nil {
+		parts = append(parts, background(p.redis.Run))
+	}
+	err = together(ctx, parts...)
+	p.log.Info("stopped", "err", err)
+	return err
+}
