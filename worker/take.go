@@ -31,13 +31,22 @@ func (w *Worker) take(ctx, hard context.Context) {
 		case <-ctx.Done():
 			return
 		case <-freed:
-			// What else becomes free in the next moment is filled by the same claim.
-			sleep(ctx, pace)
+			w.gatherSlots(ctx)
 		case <-woken:
 			w.passOnKills(ctx)
 		case <-poll.C:
 			w.passOnKills(ctx)
 			w.audit(ctx)
+		}
+	}
+}
+
+// gatherSlots waits a moment, in which more slots become free: a good part of the node's is filled by one claim.
+func (w *Worker) gatherSlots(ctx context.Context) {
+	enough := min(w.o.ClaimLimit, w.o.Node.Slots/4)
+	for range 2 * crowded {
+		if w.table.free() >= enough || !sleep(ctx, pace) {
+			return
 		}
 	}
 }

@@ -4,17 +4,17 @@ import "time"
 
 // User is somebody who owns tasks and is told when they fail.
 type User struct {
-	Name       string     `json:"name"`
+	Name       string     `json:"name" required:"false"`
 	Department string     `json:"department,omitempty"`
 	Mail       string     `json:"mail,omitempty"`
 	Phone      string     `json:"phone,omitempty"`
-	Enabled    bool       `json:"enabled" default:"true" required:"false"`
+	Enabled    *bool      `json:"enabled,omitempty" doc:"left out: yes"`
 	CreatedAt  *time.Time `json:"created_at,omitempty"`
 }
 
 // Department is what users belong to.
 type Department struct {
-	Name      string     `json:"name"`
+	Name      string     `json:"name" required:"false"`
 	Title     string     `json:"title,omitempty"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 }

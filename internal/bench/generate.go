@@ -16,6 +16,13 @@ import (
 	"capri/services/generate"
 )
 
+func benchSpec(name string) capri.Spec {
+	spec := definition.Default()
+	spec.Name, spec.Period = name, capri.Day
+	spec.Job = capri.Job{Type: "shell", Command: "true"}
+	return spec
+}
+
 // fillTasks defines n day tasks with three conditions each: an input path, a third party, a parent (the root task).
 func (d *db) fillTasks(ctx context.Context, n int) {
 	made := int64(benchNow) - 30*24*3600_000
@@ -36,10 +43,7 @@ func (d *db) fillTasks(ctx context.Context, n int) {
 		tasks, history = tasks[:0], history[:0]
 	}
 	for id := 1; id <= n; id++ {
-		spec := definition.Default()
-		spec.Name = fmt.Sprintf("bench_pipeline_%07d_daily", id)
-		spec.Period = capri.Day
-		spec.Job = capri.Job{Type: "shell", Command: "true"}
+		spec := benchSpec(fmt.Sprintf("bench_pipeline_%07d_daily", id))
 		if id > 1 {
 			spec.Inputs = []capri.Input{{Path: fmt.Sprintf("/warehouse/bench/source_%07d/dt=${yyyyMMdd}", id), Flag: "_SUCCESS"}}
 			spec.ThirdParty = []capri.ThirdParty{{Code: "bench_closed"}}

@@ -2,7 +2,5 @@ package bench
 
 import "context"
 
-func (b *Bench) wholeWay(ctx context.Context, d *db) error { return nil }
-func (b *Bench) handOver(ctx context.Context, d *db) error { return nil }
 func (b *Bench) memory(ctx context.Context, d *db) error   { return nil }
 func (b *Bench) workload(ctx context.Context, d *db) error { return nil }

@@ -41,6 +41,7 @@ files/local         : capri files
 sql/schema          : capri sql/dialect SQL
 sql/store           : capri cron calendar lineage placement definition files sql/dialect sql/schema SQL
 birth               : capri cron calendar lineage sql/store
+why                 : capri cron calendar placement sql/store
 wake                : capri REDIS
 lease               : capri sql/store wake REDIS
 
@@ -52,9 +53,9 @@ services/dispatch   : capri calendar placement sql/store wake services
 
 # what people and apps do
 auth                : capri sql/store
-action              : capri cron calendar lineage birth placement definition files sql/store wake auth
+action              : capri cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
-api                 : capri cron calendar definition files sql/store auth action api/wire HTTP
+api                 : capri cron calendar definition files sql/store why auth action api/wire HTTP
 client              : capri api/wire
 
 # the processes
@@ -73,7 +74,7 @@ internal/cluster    : capri conf sql/store sql/sqltest lease wake services servi
 internal/bench      : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* master CLI YAML SYS
+cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* master CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `

@@ -11,6 +11,7 @@ import (
 	sq "github.com/Masterminds/squirrel"
 
 	"capri"
+	"capri/calendar"
 )
 
 // Setting names a value in dic_data that may change while Capri runs. What is fixed for a process's life is
@@ -48,7 +49,7 @@ var settings = []Setting{
 		Means: "A batch assigned but not claimed for so many minutes goes back to waiting, and that node is avoided."},
 	{Name: SettingLatestScheduleTime, Default: "", valid: timeOrNone, want: "a time such as 2026-11-20 09:30:00 (business time), or nothing",
 		Means: "Batches with a later schedule time stay waiting; empty: none do."},
-	{Name: SettingCronHorizonMinutes, Default: "10", valid: number, want: minutes,
+	{Name: SettingCronHorizonMinutes, Default: "10", valid: atLeast2, want: "a whole number of minutes, 2 or more",
 		Means: "The due list holds the cron fires of the next so many minutes."},
 	{Name: SettingTaskEdit, Default: "owner", valid: oneOf("owner", "department"), want: "owner or department",
 		Means: "Who may change a task: its owner alone, or everybody in its owner's department."},
@@ -83,8 +84,15 @@ func number(v string) bool {
 	return err == nil && n >= 0
 }
 
+// atLeast2: generate plans again when half of it is used up.
+func atLeast2(v string) bool {
+	n, err := strconv.Atoi(v)
+	return err == nil && n >= 2
+}
+
+// timeOrNone takes what dispatch will read; whether it is a time at all does not depend on the zone.
 func timeOrNone(v string) bool {
-	_, err := time.Parse(time.DateTime, v)
+	_, err := calendar.New(time.UTC).ParseTime(v)
 	return v == "" || err == nil
 }
 

@@ -43,6 +43,7 @@ func TestSettings_refuse_names_and_values_that_mean_nothing(t *testing.T) {
 		}
 		refused(t, db, capri.ErrInvalid, set(store.SettingReassignMinutes, "five"), "five", "minutes")
 		refused(t, db, capri.ErrInvalid, set(store.SettingReassignMinutes, "-1"))
+		refused(t, db, capri.ErrInvalid, set(store.SettingCronHorizonMinutes, "1"), "2 or more")
 		refused(t, db, capri.ErrInvalid, set(store.SettingLatestScheduleTime, "tomorrow"), "2026-11-20 09:30:00")
 		refused(t, db, capri.ErrInvalid, set(store.SettingTaskEdit, "everybody"), "department")
 		refused(t, db, capri.ErrInvalid, set("task_need_reschedule_time", "5"), "task_need_reschudle_time")

@@ -1,0 +1,185 @@
+// Package api is the HTTP side of Capri: /api/v1, described by /openapi.json. It translates: requests to calls of
+// packages action, why and sql/store, and their answers and errors to JSON and problem documents (RFC 9457). What
+// may happen, and what must be true afterwards, is decided there and not here.
+//
+//	who calls?      an app key in Authorization (package auth), on everything below /api/v1
+//	may they?       each operation names the role that it needs, in one place (register)
+//	what is wrong?  every mistake of the input at once, with its field; a fault of ours is a reference that
+//	                leads to the log, and never a driver's words or a stack
+//
+// Operations are in a file per noun, with their types in package api/wire, which the client shares.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"capri"
+	"capri/action"
+	"capri/api/wire"
+	"capri/auth"
+	"capri/sql/store"
+)
+
+// LogReader reads what a batch's job wrote: from the data directory, or from the worker that has it.
+type LogReader interface {
+	// ReadLog gives up to limit bytes from offset on, where the next piece begins, and whether no more will come.
+	// capri.ErrNotFound: there is no such attempt, or its log is gone.
+	ReadLog(ctx context.Context, b store.BatchRow, attempt int, stderr bool, offset int64, limit int) (data []byte, next int64, complete bool, err error)
+}
+
+// Options are what the API works on.
+type Options struct {
+	Store   *store.Store
+	Actions *action.Actions
+	Zone    *time.Location // of business time
+	Version string
+	Log     *slog.Logger
+	Logs    LogReader // nil: logs are not to be had here
+}
+
+// Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for.
+const (
+	handleTimeout = 5 * time.Minute
+	bodyTimeout   = 60 * time.Second
+)
+
+type server struct {
+	Options
+	huma huma.API
+}
+
+// New makes the handler of the whole API.
+func New(o Options) http.Handler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Zone == nil {
+		o.Zone = o.Actions.Calendar().Zone()
+	}
+	s := &server{Options: o}
+	r := chi.NewRouter()
+	// They have to stand before the routes, and in this order: what panics is caught outermost.
+	r.Use(s.recovered, headers, limited, s.authenticated)
+	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusMethodNotAllowed, r.Method+" is not to be had of "+r.URL.Path)
+	})
+
+	config := huma.DefaultConfig("Capri", "v1")
+	config.Info.Description = "Scheduling of periodic batch jobs. Times are RFC 3339 in the business zone, null where not set; states by name."
+	config.DocsPath = ""     // its page would load scripts from elsewhere
+	config.SchemasPath = ""  // the one document has them all
+	config.CreateHooks = nil // no $schema in answers
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"key": {Type: "http", Scheme: "bearer", Description: "An app key: capri_…"},
+	}
+	config.RejectUnknownQueryParameters = true // a mistyped filter would list everything
+	s.huma = humachi.New(r, config)
+
+	r.Get("/healthz", s.healthz)
+	s.statusOperations()
+	s.taskOperations()
+	s.batchOperations()
+	s.nodeOperations()
+	s.peopleOperations()
+	return r
+}
+
+// Server makes an HTTP server with limits that keep slow or idle clients from using it up.
+func Server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       bodyTimeout + 10*time.Second,
+		WriteTimeout:      handleTimeout + time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+}
+
+// healthz says that the process answers; whether the database does, too, is its status.
+func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := s.Store.Ping(ctx); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		w.Write([]byte("the database does not answer\n"))
+		return
+	}
+	w.Write([]byte("ok\n"))
+}
+
+// who is the caller's name, for the audit log.
+func who(ctx context.Context) string { return auth.From(ctx).Name }
+
+// body is an answer with a JSON body.
+type body[T any] struct{ Body T }
+
+func answer[T any](v T) *body[T] { return &body[T]{Body: v} }
+
+// list is answer for lists: none is [] and never null.
+func list[T any](v []T) *body[[]T] {
+	if v == nil {
+		v = []T{}
+	}
+	return &body[[]T]{Body: v}
+}
+
+// register makes an operation that needs a role. Errors of the handler become problems here, in one place.
+func register[I, O any](s *server, role auth.Role, method, path, id, summary string, handle func(context.Context, *I) (*O, error), change ...func(*huma.Operation)) {
+	op := huma.Operation{
+		OperationID: id, Method: method, Path: wire.Prefix + path, Summary: summary,
+		Description:  "Needs the role " + string(role) + " or a mightier one.",
+		MaxBodyBytes: wire.MaxBody, BodyReadTimeout: bodyTimeout,
+		Security: []map[string][]string{{"key": {}}},
+		Errors:   []int{401, 403, 404, 409, 422, 500, 503},
+	}
+	for _, c := range change {
+		c(&op)
+	}
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		if err := auth.From(ctx).Require(role); err != nil {
+			return nil, s.problem(ctx, id, err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, handleTimeout)
+		defer cancel()
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, s.problem(ctx, id, err)
+		}
+		return out, nil
+	})
+}
+
+func status(code int) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.DefaultStatus = code }
+}
+
+// instant reads a time that somebody wrote.
+func (s *server) instant(field, text string) (capri.Instant, error) {
+	at, err := s.Actions.Calendar().ParseTime(text)
+	if err != nil {
+		return 0, rename(field, err)
+	}
+	return at, nil
+}
+
+// remote is the caller's address without its port, for the log.
+func remote(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

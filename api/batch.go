@@ -1,0 +1,261 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"capri"
+	"capri/action"
+	"capri/api/wire"
+	"capri/auth"
+	"capri/sql/store"
+	"capri/why"
+)
+
+type idInput struct {
+	ID int64 `path:"id"`
+}
+
+type batchesInput struct {
+	Task     string `query:"task"`
+	State    string `query:"state" doc:"a state or a finish state"`
+	From     string `query:"from" doc:"on schedule_time; with by_data on data intervals"`
+	To       string `query:"to" doc:"included (a bare date: all of it); with by_data excluded"`
+	ByData   bool   `query:"by_data"`
+	Late     bool   `query:"late"`
+	AllRuns  bool   `query:"all_runs" doc:"not only the latest run of each batch_no"`
+	Limit    int    `query:"limit" minimum:"1" maximum:"10000" default:"100"`
+	BeforeID int64  `query:"before_id" doc:"the last id of the page before"`
+}
+
+func (s *server) batchOperations() {
+	register(s, auth.ReadOnly, http.MethodGet, "/batches", "list-batches", "Batches, newest schedule time first", s.batches)
+	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}", "show-batch", "A batch with its conditions, events and attempts", s.batch)
+	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}/why", "why", "Why a batch is not running", s.why)
+	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}/logs", "logs", "A piece of what a batch's job wrote", s.logs, func(op *huma.Operation) {
+		op.Responses = map[string]*huma.Response{"200": {Description: "bytes as they were written", Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}}}
+	})
+	register(s, auth.Member, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(s.Actions.Kill))
+	register(s, auth.Member, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
+	register(s, auth.Member, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
+	register(s, auth.Member, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
+}
+
+func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Batch], error) {
+	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
+	if in.Task != "" {
+		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true}) // its batches are still there
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, capri.NotFound("there is no task %q", in.Task)
+		}
+		f.Task = found[0].ID
+	}
+	if in.State != "" {
+		state, isState, finish, isFinish := capri.ParseState(in.State)
+		switch {
+		case isState:
+			f.States = []capri.State{state}
+		case isFinish:
+			f.FinishStates = []capri.FinishState{finish}
+		default:
+			return nil, capri.Invalid("state", in.State, "waiting, assigned, running, finished, none, success, failed, killed, dependency_timeout, output_timeout or skipped")
+		}
+	}
+	if err := s.timeRange(in, &f); err != nil {
+		return nil, err
+	}
+	rows, err := s.Store.Batches(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.Batch, len(rows))
+	for i := range rows {
+		out[i] = wire.BatchOf(&rows[i].Batch, rows[i].Task, s.Zone)
+	}
+	return list(out), nil
+}
+
+// timeRange reads from and to; each may be left out.
+func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) error {
+	var from, to capri.Instant
+	var err error
+	if in.From != "" {
+		if from, err = s.instant("from", in.From); err != nil {
+			return err
+		}
+	}
+	if in.To != "" {
+		if to, err = s.Actions.Calendar().ParseRangeEnd(in.To, !in.ByData); err != nil {
+			return rename("to", err)
+		}
+	}
+	if from != 0 && to != 0 && to <= from && !(in.ByData && to == from) {
+		return capri.Invalid("to", in.To, "not before from ("+in.From+")")
+	}
+	if in.ByData {
+		f.DataFrom, f.DataTo = from, to
+		return nil
+	}
+	f.From = from
+	if to != 0 {
+		f.To = to - 1 // the filter's end is included
+	}
+	return nil
+}
+
+func (s *server) batch(ctx context.Context, in *idInput) (*body[wire.BatchDetail], error) {
+	row, err := s.Store.Batch(ctx, capri.BatchID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	out := wire.BatchDetail{Batch: wire.BatchOf(&row.Batch, row.Task, s.Zone), Conditions: []wire.Condition{}, Events: []wire.Event{}, Attempts: []wire.Attempt{}}
+	conditions, err := s.Store.ConditionsOf(ctx, row.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range conditions {
+		out.Conditions = append(out.Conditions, conditionOf(c))
+	}
+	events, err := s.Store.Events(ctx, row.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		out.Events = append(out.Events, wire.Event{At: e.At.In(s.Zone), State: e.State.String(), FinishState: e.FinishState.String(), Attempt: e.Attempt, Node: e.Node,
+			Held: e.Held, KillRequest: e.KillRequest, Latest: e.Latest, Who: e.Who, Why: e.Why})
+	}
+	out.Attempts = s.attempts(events)
+	return answer(out), nil
+}
+
+func conditionOf(c store.ConditionRow) wire.Condition {
+	w := wire.Condition{Kind: c.Kind, State: "unmet", Path: c.Path, Flag: c.Flag, Code: c.Code, Period: c.Period, BatchNo: c.BatchNo}
+	if c.Met {
+		w.State = "met"
+	}
+	if c.Kind == "parent" {
+		w.Parent, w.Group, w.Policy = c.Parent, c.Group, c.Policy
+		if w.BatchID = c.ParentBatchID; w.BatchID != 0 {
+			w.BatchState, w.FinishState = c.ParentState.String(), c.ParentFinish.String()
+		}
+	}
+	return w
+}
+
+// attempts reads the assignments out of a batch's history. Of two events in state running the first is the claim
+// and the second the start of the job.
+func (s *server) attempts(events []store.Event) []wire.Attempt {
+	out := []wire.Attempt{}
+	claimed := false
+	for _, e := range events {
+		if e.Attempt == 0 {
+			continue
+		}
+		at := wire.At(e.At, s.Zone)
+		if len(out) == 0 || out[len(out)-1].Attempt != e.Attempt {
+			out = append(out, wire.Attempt{Attempt: e.Attempt, Node: e.Node, FinishState: capri.None.String()})
+			claimed = false
+		}
+		a := &out[len(out)-1]
+		switch {
+		case a.Ended != nil: // holds and new runs after the end are no part of it
+		case e.State == capri.Assigned && a.Assigned == nil:
+			a.Assigned, a.Node = at, e.Node
+		case e.State == capri.Running && !claimed:
+			claimed = true
+		case e.State == capri.Running && a.Started == nil && !e.KillRequest:
+			a.Started = at
+		case e.State == capri.Waiting || e.State == capri.Finished:
+			a.Ended, a.Why = at, e.Why
+			if e.State == capri.Finished {
+				a.FinishState = e.FinishState.String()
+			}
+		}
+	}
+	return out
+}
+
+func (s *server) why(ctx context.Context, in *idInput) (*body[wire.Why], error) {
+	a, err := why.Explain(ctx, s.Store, s.Actions.Calendar(), capri.BatchID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	out := wire.Why{Batch: wire.BatchOf(&a.Batch.Batch, a.Batch.Task, s.Zone), Ready: a.Ready, Summary: a.Summary, Causes: []wire.Cause{}, MayStartAt: wire.At(a.MayStartAt, s.Zone)}
+	for _, c := range a.Causes {
+		out.Causes = append(out.Causes, wire.Cause{Kind: c.Kind, Detail: c.Detail, Owner: c.Owner,
+			Root: wire.Root{Kind: c.Root.Kind, Name: c.Root.Name, BatchID: c.Root.Batch}})
+	}
+	return answer(out), nil
+}
+
+type logInput struct {
+	ID      int64  `path:"id"`
+	Attempt int    `query:"attempt" minimum:"0" doc:"0 or left out: the newest"`
+	Stream  string `query:"stream" enum:"out,err" default:"out"`
+	Offset  int64  `query:"offset" doc:"negative: counted from the end"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1048576" default:"262144" doc:"bytes"`
+}
+
+type logOutput struct {
+	ContentType string `header:"Content-Type"`
+	Next        string `header:"Capri-Next-Offset"`
+	Complete    string `header:"Capri-Complete"`
+	Body        []byte
+}
+
+func (s *server) logs(ctx context.Context, in *logInput) (*logOutput, error) {
+	row, err := s.Store.Batch(ctx, capri.BatchID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Logs == nil:
+		return nil, capri.Unavailable("logs are not to be had from this server")
+	case row.Attempt == 0:
+		return nil, capri.NotFound("batch %d has not run yet, so there is no log (capri why %d says what it waits for)", row.ID, row.ID)
+	case in.Attempt > row.Attempt:
+		return nil, capri.NotFound("batch %d has %d attempts, and no attempt %d", row.ID, row.Attempt, in.Attempt)
+	}
+	attempt := in.Attempt
+	if attempt == 0 {
+		attempt = row.Attempt
+	}
+	data, next, complete, err := s.Logs.ReadLog(ctx, row, attempt, in.Stream == "err", in.Offset, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever a job wrote is shown as it is, and never interpreted by a browser.
+	return &logOutput{ContentType: "application/octet-stream", Next: strconv.FormatInt(next, 10), Complete: strconv.FormatBool(complete), Body: data}, nil
+}
+
+type idsInput struct{ Body wire.IDs }
+
+// changing makes a handler of kill, hold and release, which differ in nothing else.
+func (s *server) changing(do func(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]action.BatchResult, error)) func(context.Context, *idsInput) (*body[[]wire.IDResult], error) {
+	return func(ctx context.Context, in *idsInput) (*body[[]wire.IDResult], error) {
+		results, err := do(ctx, who(ctx), in.Body.IDs, in.Body.Reason)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]wire.IDResult, len(results))
+		for i, r := range results {
+			out[i] = wire.IDResult{ID: r.ID, Result: r.Result, Detail: r.Detail}
+		}
+		return list(out), nil
+	}
+}
+
+type thirdPartyInput struct {
+	Code string `path:"code" maxLength:"400"`
+	Body wire.Said
+}
+
+func (s *server) thirdParty(ctx context.Context, in *thirdPartyInput) (*none, error) {
+	return nil, s.Actions.ReportThirdParty(ctx, who(ctx), in.Code, in.Body.Period, capri.BatchNo(in.Body.BatchNo), in.Body.Said)
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"capri"
+	"capri/api/wire"
+	"capri/auth"
+	"capri/sql/store"
+)
+
+type runsByService = map[string]store.ServiceRun
+
+func (s *server) peopleOperations() {
+	gone := status(http.StatusNoContent)
+	register(s, auth.ReadOnly, http.MethodGet, "/users", "list-users", "People by name", s.users)
+	register(s, auth.Admin, http.MethodPut, "/users/{name}", "set-user", "Make or change a user", s.setUser, gone)
+	register(s, auth.Admin, http.MethodDelete, "/users/{name}", "delete-user", "Forget a user who owns no task", s.named(s.Actions.DeleteUser), gone)
+	register(s, auth.ReadOnly, http.MethodGet, "/departments", "list-departments", "Departments by name", s.departments)
+	register(s, auth.Admin, http.MethodPut, "/departments/{name}", "set-department", "Make or change a department", s.setDepartment, gone)
+	register(s, auth.Admin, http.MethodDelete, "/departments/{name}", "delete-department", "Forget a department without people", s.named(s.Actions.DeleteDepartment), gone)
+	register(s, auth.ReadOnly, http.MethodGet, "/account-grants", "list-account-grants", "Who may run jobs as which system account", s.grants)
+	register(s, auth.Admin, http.MethodPut, "/account-grants", "grant-account", "Let a user or a department run jobs as a system account", s.grant, gone)
+	register(s, auth.Admin, http.MethodDelete, "/account-grants", "revoke-account", "Take a grant back", s.revoke, gone)
+	register(s, auth.SuperAdmin, http.MethodGet, "/apps", "list-apps", "Clients of this API", s.apps)
+	register(s, auth.SuperAdmin, http.MethodPost, "/apps", "create-app", "Make a client; its key is in the answer and nowhere else", s.createApp, status(http.StatusCreated))
+	register(s, auth.SuperAdmin, http.MethodDelete, "/apps/{name}", "delete-app", "Forget a client, and its key at once", s.named(s.Actions.DeleteApp), gone)
+}
+
+func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error) {
+	rows, err := s.Store.Users(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.User, len(rows))
+	for i, u := range rows {
+		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
+	}
+	return list(out), nil
+}
+
+// sameName refuses a body that speaks of somebody else than the path.
+func sameName(path, body string) error {
+	if body != "" && body != path {
+		return capri.Invalid("name", body, path+", as in the path")
+	}
+	return nil
+}
+
+type userInput struct {
+	Name string `path:"name" maxLength:"400"`
+	Body wire.User
+}
+
+func (s *server) setUser(ctx context.Context, in *userInput) (*none, error) {
+	u := in.Body
+	if err := sameName(in.Name, u.Name); err != nil {
+		return nil, err
+	}
+	enabled := u.Enabled == nil || *u.Enabled
+	return nil, s.Actions.SaveUser(ctx, who(ctx), store.User{Name: in.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: enabled})
+}
+
+func (s *server) departments(ctx context.Context, _ *none) (*body[[]wire.Department], error) {
+	rows, err := s.Store.Departments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.Department, len(rows))
+	for i, d := range rows {
+		out[i] = wire.Department{Name: d.Name, Title: d.Title, CreatedAt: wire.At(d.CreatedAt, s.Zone)}
+	}
+	return list(out), nil
+}
+
+type departmentInput struct {
+	Name string `path:"name" maxLength:"400"`
+	Body wire.Department
+}
+
+func (s *server) setDepartment(ctx context.Context, in *departmentInput) (*none, error) {
+	if err := sameName(in.Name, in.Body.Name); err != nil {
+		return nil, err
+	}
+	return nil, s.Actions.SaveDepartment(ctx, who(ctx), store.Department{Name: in.Name, Title: in.Body.Title})
+}
+
+func (s *server) grants(ctx context.Context, _ *none) (*body[[]wire.AccountGrant], error) {
+	rows, err := s.Store.AccountGrants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.AccountGrant, len(rows))
+	for i, g := range rows {
+		out[i] = wire.AccountGrant{Account: g.Account, Kind: g.Kind, Name: g.Name, CreatedAt: wire.At(g.CreatedAt, s.Zone)}
+	}
+	return list(out), nil
+}
+
+func (s *server) grant(ctx context.Context, in *struct{ Body wire.AccountGrant }) (*none, error) {
+	return nil, s.Actions.GrantAccount(ctx, who(ctx), store.AccountGrant{Account: in.Body.Account, Kind: in.Body.Kind, Name: in.Body.Name})
+}
+
+type revokeInput struct {
+	Account string `query:"account" required:"true"`
+	Kind    string `query:"kind" required:"true" enum:"user,department"`
+	Name    string `query:"name" required:"true"`
+}
+
+func (s *server) revoke(ctx context.Context, in *revokeInput) (*none, error) {
+	return nil, s.Actions.RevokeAccount(ctx, who(ctx), store.AccountGrant{Account: in.Account, Kind: in.Kind, Name: in.Name})
+}
+
+func (s *server) apps(ctx context.Context, _ *none) (*body[[]wire.App], error) {
+	rows, err := s.Store.Apps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.App, len(rows))
+	for i, a := range rows {
+		out[i] = wire.App{Name: a.Name, Role: a.Role, Enabled: a.Enabled, CreatedAt: wire.At(a.CreatedAt, s.Zone)}
+	}
+	return list(out), nil
+}
+
+func (s *server) createApp(ctx context.Context, in *struct{ Body wire.NewApp }) (*body[wire.NewKey], error) {
+	key, err := s.Actions.CreateApp(ctx, who(ctx), in.Body.Name, in.Body.Role)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.NewKey{Name: in.Body.Name, Role: in.Body.Role, Key: key}), nil
+}

@@ -1,0 +1,296 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"capri"
+	"capri/action"
+	"capri/api/wire"
+	"capri/auth"
+	"capri/calendar"
+	"capri/cron"
+	"capri/definition"
+	"capri/sql/store"
+)
+
+type nameInput struct {
+	Name string `path:"name" maxLength:"200"`
+}
+
+type taskFilter struct {
+	Group   string `query:"group"`
+	Owner   string `query:"owner"`
+	Period  string `query:"period" doc:"hour, day, week, month, cron or manual"`
+	Enabled string `query:"enabled" enum:"true,false"`
+}
+
+func (s *server) taskOperations() {
+	register(s, auth.ReadOnly, http.MethodGet, "/tasks", "list-tasks", "Tasks by name", s.tasks)
+	register(s, auth.ReadOnly, http.MethodGet, "/tasks/{name}", "show-task", "One task", s.task)
+	register(s, auth.ReadOnly, http.MethodGet, "/tasks/{name}/history", "task-history", "A task's versions, newest first", s.taskHistory)
+	register(s, auth.Member, http.MethodPost, "/tasks:apply", "apply-tasks", "Make the tasks of some files what the store holds: all or nothing", s.apply)
+	register(s, auth.ReadOnly, http.MethodGet, "/tasks:export", "export-tasks", "Tasks as a file that applies back to no change", s.export, func(op *huma.Operation) {
+		op.Responses = map[string]*huma.Response{"200": {Description: "a task file", Content: map[string]*huma.MediaType{"text/yaml": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	})
+	register(s, auth.Member, http.MethodPost, "/tasks/{name}:enable", "enable-task", "Let a task take part in marks", s.enable(true))
+	register(s, auth.Member, http.MethodPost, "/tasks/{name}:disable", "disable-task", "Stop a task from taking part in marks", s.enable(false))
+	register(s, auth.Member, http.MethodDelete, "/tasks/{name}", "delete-task", "Delete a task softly", s.deleteTask, status(http.StatusNoContent))
+	register(s, auth.Member, http.MethodPost, "/tasks/{name}:execute", "execute-task", "Run a task now, for the newest interval that has ended", s.execute, status(http.StatusCreated))
+	register(s, auth.SuperAdmin, http.MethodPost, "/cold-starts", "cold-start", "Make the batches of a range", s.coldStart)
+	register(s, auth.ReadOnly, http.MethodGet, "/plan", "plan", "What would be generated at the marks of a range; writes nothing", s.plan)
+}
+
+func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task], error) {
+	f := store.TaskFilter{Group: in.Group, Owner: in.Owner}
+	if in.Period != "" {
+		p, err := capri.ParsePeriod(in.Period)
+		if err != nil {
+			return nil, err
+		}
+		f.Period = p
+	}
+	if in.Enabled != "" {
+		enabled := in.Enabled == "true"
+		f.Enabled = &enabled
+	}
+	tasks, err := s.Store.Tasks(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.Task, len(tasks))
+	for i, t := range tasks {
+		out[i] = wire.TaskOf(t, s.Zone)
+	}
+	return list(out), nil
+}
+
+func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+	t, err := s.Store.TaskByName(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.TaskOf(t, s.Zone)), nil
+}
+
+func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.TaskVersion], error) {
+	// A deleted task has a history, too: that is often why one asks.
+	found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Name}, WithDeleted: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, capri.NotFound("there is no task %q", in.Name)
+	}
+	rows, err := s.Store.TaskHistory(ctx, found[0].ID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.TaskVersion, len(rows))
+	for i, r := range rows {
+		out[i] = wire.TaskVersion{Version: r.Version, At: wire.At(r.At, s.Zone), By: r.By, Enabled: r.Enabled, Deleted: r.Deleted, Changes: []wire.Change{}}
+		var before *capri.Spec
+		if i+1 < len(rows) {
+			before = &rows[i+1].Spec
+		}
+		out[i].Changes = changes(definition.Diff(before, &r.Spec))
+	}
+	return list(out), nil
+}
+
+func changes(in []definition.Change) []wire.Change {
+	out := make([]wire.Change, len(in))
+	for i, c := range in {
+		out[i] = wire.Change{Field: c.Field, Old: c.Old, New: c.New}
+	}
+	return out
+}
+
+func (s *server) apply(ctx context.Context, in *struct{ Body wire.Apply }) (*body[wire.Applied], error) {
+	r := action.ApplyRequest{DryRun: in.Body.DryRun, Prune: in.Body.Prune, Confirm: in.Body.ConfirmPrune}
+	for _, src := range in.Body.Sources {
+		r.Sources = append(r.Sources, definition.Source{Name: src.Name, Data: []byte(src.Data)})
+	}
+	if len(r.Sources) == 0 {
+		return nil, capri.Invalid("sources", "", "at least one task file")
+	}
+	done, err := s.Actions.Apply(ctx, who(ctx), r)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.Applied{Created: done.Created, Unchanged: done.Unchanged, Deleted: done.Deleted, Warnings: done.Warnings, DryRun: r.DryRun, Changed: []wire.TaskChange{}}
+	for _, c := range done.Changed {
+		out.Changed = append(out.Changed, wire.TaskChange{Task: c.Task, Changes: changes(c.Changes)})
+	}
+	return answer(out), nil
+}
+
+type exportInput struct {
+	Group string `query:"group"`
+	Names string `query:"names" doc:"with commas between them"`
+}
+
+type fileOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
+func (s *server) export(ctx context.Context, in *exportInput) (*fileOutput, error) {
+	var names []string
+	if in.Names != "" {
+		names = strings.Split(in.Names, ",")
+	}
+	data, err := s.Actions.Export(ctx, in.Group, names)
+	if err != nil {
+		return nil, err
+	}
+	return &fileOutput{ContentType: "text/yaml; charset=utf-8", Body: data}, nil
+}
+
+func (s *server) enable(enabled bool) func(context.Context, *nameInput) (*body[wire.Task], error) {
+	return func(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+		t, err := s.Actions.EnableTask(ctx, who(ctx), in.Name, enabled)
+		if err != nil {
+			return nil, err
+		}
+		return answer(wire.TaskOf(t, s.Zone)), nil
+	}
+}
+
+func (s *server) deleteTask(ctx context.Context, in *nameInput) (*none, error) {
+	return nil, s.Actions.DeleteTask(ctx, who(ctx), in.Name)
+}
+
+func (s *server) execute(ctx context.Context, in *nameInput) (*body[wire.Batch], error) {
+	b, err := s.Actions.Execute(ctx, who(ctx), in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.BatchOf(&b.Batch, b.Task, s.Zone)), nil
+}
+
+func (s *server) coldStart(ctx context.Context, in *struct{ Body wire.ColdStart }) (*body[wire.ColdStarted], error) {
+	r := in.Body
+	items, err := s.Actions.ColdStart(ctx, who(ctx), action.ColdStartRequest{
+		Period: r.Period, From: r.From, To: r.To, Group: r.Group, Tasks: r.Tasks, Only: r.Only, ByData: r.ByData, Preview: r.Preview})
+	if err != nil {
+		return nil, err
+	}
+	out := wire.ColdStarted{Items: make([]wire.ColdStartItem, len(items))}
+	for i, it := range items {
+		out.Items[i] = wire.ColdStartItem{Task: it.Task, BatchNo: it.BatchNo, ScheduleTime: it.ScheduleTime.In(s.Zone), Action: it.Action, Reason: it.Reason}
+		if !r.Preview && (it.Action == action.ColdNew || it.Action == action.ColdNewRun) {
+			out.Made++
+		}
+	}
+	return answer(out), nil
+}
+
+type planInput struct {
+	Task  string `query:"task"`
+	From  string `query:"from" required:"true"`
+	To    string `query:"to" required:"true"`
+	Limit int    `query:"limit" minimum:"1" maximum:"100000" default:"1000"`
+}
+
+// plan lists the marks of enabled tasks, or of one, in [from,to): by today's definitions and their validity.
+func (s *server) plan(ctx context.Context, in *planInput) (*body[[]wire.PlanRow], error) {
+	from, err := s.instant("from", in.From)
+	if err != nil {
+		return nil, err
+	}
+	to, err := s.instant("to", in.To)
+	if err != nil {
+		return nil, err
+	}
+	if to < from {
+		return nil, capri.Invalid("to", in.To, "not before from ("+in.From+")")
+	}
+	var tasks []*capri.Task
+	if in.Task != "" {
+		t, err := s.Store.TaskByName(ctx, in.Task)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, t)
+	} else {
+		enabled := true
+		if tasks, err = s.Store.Tasks(ctx, store.TaskFilter{Enabled: &enabled}); err != nil {
+			return nil, err
+		}
+	}
+	c := s.Actions.Calendar()
+	shared := map[capri.Period][]capri.Interval{}
+	rows := []wire.PlanRow{}
+	for _, t := range tasks {
+		ivs, ok := shared[t.Period]
+		if !ok {
+			if ivs, err = marks(c, t, from, to, in.Limit); err != nil {
+				return nil, err
+			}
+			if t.Period.Calendar() {
+				shared[t.Period] = ivs
+			}
+		}
+		for _, iv := range ivs {
+			if valid, err := validAt(c, t, iv.Mark); err != nil {
+				return nil, err
+			} else if valid {
+				rows = append(rows, wire.PlanRowOf(&t.Name, t.Period, iv, s.Zone))
+			}
+		}
+		// Each task's rows are in order, so the first limit of all are among the first limit of each.
+		if len(rows) > 4*in.Limit {
+			rows = firstRows(rows, in.Limit)
+		}
+	}
+	return list(firstRows(rows, in.Limit)), nil
+}
+
+func marks(c calendar.Calendar, t *capri.Task, from, to capri.Instant, limit int) ([]capri.Interval, error) {
+	switch {
+	case t.Period == capri.Manual:
+		return nil, nil
+	case t.Period == capri.Cron:
+		e, err := cron.Parse(t.Cron)
+		if err != nil {
+			return nil, err
+		}
+		return c.CronFires(e, from, to, limit), nil
+	}
+	var ivs []capri.Interval
+	for iv := range c.Marks(t.Period, from, to) {
+		if ivs = append(ivs, iv); len(ivs) == limit {
+			break
+		}
+	}
+	return ivs, nil
+}
+
+func validAt(c calendar.Calendar, t *capri.Task, mark capri.Instant) (bool, error) {
+	if t.Valid.From != "" {
+		if from, err := c.ParseTime(t.Valid.From); err != nil || mark < from {
+			return false, err
+		}
+	}
+	if t.Valid.To != "" {
+		if to, err := c.ParseTime(t.Valid.To); err != nil || mark >= to {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func firstRows(rows []wire.PlanRow, limit int) []wire.PlanRow {
+	slices.SortStableFunc(rows, func(x, y wire.PlanRow) int {
+		if c := x.Mark.Compare(y.Mark); c != 0 {
+			return c
+		}
+		return strings.Compare(*x.Task, *y.Task)
+	})
+	return rows[:min(len(rows), limit)]
+}

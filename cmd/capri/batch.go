@@ -1,0 +1,472 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"capri"
+	"capri/api/wire"
+	"capri/client"
+)
+
+func newBatchCommand(a *app) *cobra.Command {
+	return group("batch", "Look at batches", newBatchList(a), newBatchShow(a))
+}
+
+func newBatchList(a *app) *cobra.Command {
+	var f wire.Batches
+	var before int64
+	cmd := &cobra.Command{Use: "list", Short: "List batches, newest schedule time first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if f.Limit < 1 {
+			return capri.Invalid("--limit", strconv.Itoa(f.Limit), "at least 1")
+		}
+		f.BeforeID = capri.BatchID(before)
+		batches, err := batchPages(ctx, c, f)
+		if err != nil {
+			return err
+		}
+		return a.print(batches, func(w io.Writer) { writeBatches(w, batches) })
+	})}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Task, "task", "", "of this task")
+	fl.StringVar(&f.State, "state", "", "in this state, or finish state")
+	fl.StringVar(&f.From, "from", "", "scheduled at or after")
+	fl.StringVar(&f.To, "to", "", "scheduled at or before; a bare date is all of it")
+	fl.BoolVar(&f.ByData, "by-data", false, "the range is on data intervals, its end excluded")
+	fl.BoolVar(&f.Late, "late", false, "late ones only")
+	fl.BoolVar(&f.AllRuns, "all-runs", false, "every run of a batch_no, not only the latest")
+	fl.IntVar(&f.Limit, "limit", 100, "at most so many")
+	fl.Int64Var(&before, "before-id", 0, "go on after this batch, the last of the page before")
+	return cmd
+}
+
+// batchPages reads as many as were asked for; the server gives at most 10,000 at a time.
+func batchPages(ctx context.Context, c *client.Client, f wire.Batches) ([]wire.Batch, error) {
+	const page = 10_000
+	batches := []wire.Batch{}
+	for left := f.Limit; left > 0; left = f.Limit - len(batches) {
+		f := f
+		f.Limit = min(left, page)
+		if n := len(batches); n > 0 {
+			f.BeforeID = batches[n-1].ID
+		}
+		some, err := c.Batches(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, some...)
+		if len(some) < f.Limit {
+			break
+		}
+	}
+	return batches, nil
+}
+
+func writeBatches(w io.Writer, batches []wire.Batch) {
+	g := newGrid("id", "task", "batch_no", "run", "scheduled", "state", "unmet", "node").limit("task", 30).limit("node", 16)
+	for _, b := range batches {
+		run, unmet := "", ""
+		if b.RunNo > 0 {
+			run = strconv.Itoa(b.RunNo)
+		}
+		if b.State == "waiting" && b.Unmet > 0 {
+			unmet = strconv.Itoa(b.Unmet)
+		}
+		g.add(strconv.FormatInt(int64(b.ID), 10), b.Task, string(b.BatchNo), run, b.ScheduleTime, stateOf(b), unmet, b.Node)
+	}
+	g.write(w, "no batches")
+}
+
+// stateOf is a batch's state in a word or two.
+func stateOf(b wire.Batch) string {
+	s := b.State
+	switch {
+	case b.State == "finished":
+		return b.FinishState
+	case b.KillRequest:
+		s = "killing"
+	case b.Held:
+		s = "held"
+	case b.State == "running" && b.StartTime == nil:
+		s = "preparing"
+	case b.State == "running" && b.Progress > 0:
+		s = fmt.Sprintf("running %d%%", b.Progress)
+	}
+	if b.FinishState != "none" {
+		s += ", " + b.FinishState // late, and alerted
+	}
+	return s
+}
+
+func newBatchShow(a *app) *cobra.Command {
+	return &cobra.Command{Use: "show ID", Short: "Show a batch with its conditions, attempts and events", Args: oneArg("the id of a batch"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := batchID(args[0])
+		if err != nil {
+			return err
+		}
+		b, err := c.Batch(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.print(b, func(w io.Writer) { writeBatch(w, b) })
+	})}
+}
+
+func writeBatch(w io.Writer, b wire.BatchDetail) {
+	fmt.Fprintf(w, "batch %d of %s (version %d): %s %s, run %d, %s\n", b.ID, b.Task, b.TaskVersion, b.Period, b.BatchNo, b.RunNo, b.Origin)
+	line := func(name string, v any) {
+		if s := cell(v); s != "" {
+			fmt.Fprintf(w, "  %-14s %s\n", name, s)
+		}
+	}
+	line("state", stateOf(b.Batch))
+	line("data", cell(b.DataStart)+" … "+cell(b.DataEnd))
+	line("scheduled", b.ScheduleTime)
+	line("not before", b.NotBefore)
+	line("node", b.Node)
+	line("started", b.StartTime)
+	line("finished", b.FinishTime)
+	if b.StartTime != nil && b.FinishTime != nil {
+		line("ran for", b.FinishTime.Sub(*b.StartTime).Round(time.Second).String())
+	}
+	if b.Failures+b.Rejections+b.Losses > 0 {
+		line("tries", fmt.Sprintf("%d failed, %d rejected, %d lost", b.Failures, b.Rejections, b.Losses))
+	}
+	line("message", b.Message)
+	if len(b.Conditions) > 0 {
+		fmt.Fprintln(w)
+		g := newGrid("condition", "state", "of", "batch", "is").limit("of", 60)
+		for _, c := range b.Conditions {
+			of, is := c.Path, c.BatchState
+			switch c.Kind {
+			case "third_party":
+				of = c.Code
+			case "parent":
+				of = c.Parent
+				if c.Policy != "" && c.Policy != "ALL" {
+					of += " (" + c.Policy + ")"
+				}
+				if is == "finished" {
+					is = c.FinishState
+				}
+				if c.BatchID == 0 {
+					is = "not there"
+				}
+			default:
+				if c.Flag != "" {
+					of += "/" + c.Flag
+				}
+			}
+			g.add(c.Kind, c.State, of, string(c.BatchNo), is)
+		}
+		g.write(w, "")
+	}
+	if len(b.Attempts) > 0 {
+		fmt.Fprintln(w)
+		g := newGrid("attempt", "node", "started", "ended", "as", "why").limit("why", 40)
+		for _, t := range b.Attempts {
+			as := t.FinishState
+			if as == "none" {
+				as = ""
+			}
+			g.add(t.Attempt, t.Node, t.Started, t.Ended, as, t.Why)
+		}
+		g.write(w, "")
+	}
+	if len(b.Events) > 0 {
+		fmt.Fprintln(w)
+		g := newGrid("at", "state", "attempt", "who", "why").limit("why", 48).limit("who", 16)
+		for _, e := range b.Events {
+			state := e.State
+			if e.State == "finished" {
+				state = e.FinishState
+			}
+			g.add(e.At, state, e.Attempt, e.Who, e.Why)
+		}
+		g.write(w, "")
+	}
+}
+
+func batchID(text string) (capri.BatchID, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return 0, capri.Invalid("ID", text, "the number of a batch")
+	}
+	return capri.BatchID(id), nil
+}
+
+func newExecuteCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "execute TASK", Short: "Run a task now, for the newest interval that has ended", Args: oneArg("the name of a task"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		b, err := c.Execute(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.say(b, "batch %d: %s %s, run %d (capri batch show %d)", b.ID, b.Task, b.BatchNo, b.RunNo, b.ID)
+	})}
+}
+
+func newColdStartCommand(a *app) *cobra.Command {
+	var period, tasks string
+	var r wire.ColdStart
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "cold-start --period P --from T --to T",
+		Short: "Make the batches of a range",
+		Long: `Make the batches of a range on schedule_time, both ends included; a bare date as --to is all of it. With
+--by-data the range is on data intervals, its end excluded. Enabled tasks only, by today's definitions. What has
+not finished is left alone; what has finished runs again with --only all, or --only failed.`,
+		Args: noArgs,
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			switch {
+			case period == "":
+				return usage("a cold start needs --period")
+			case r.From == "" || r.To == "":
+				return usage("a cold start needs --from and --to")
+			}
+			p, err := capri.ParsePeriod(period)
+			if err != nil {
+				return named("--period", err)
+			}
+			if r.Only != "missing" && r.Only != "all" && r.Only != "failed" {
+				return capri.Invalid("--only", r.Only, "missing, all or failed")
+			}
+			r.Period = p
+			for _, t := range strings.Split(tasks, ",") {
+				if t = strings.TrimSpace(t); t != "" {
+					r.Tasks = append(r.Tasks, t)
+				}
+			}
+			if !r.Preview && r.Only != "missing" {
+				// Runs that have ended are replaced, and what rested on them waits again: that cannot be taken back.
+				ask := r
+				ask.Preview = true
+				planned, err := c.ColdStart(ctx, ask)
+				if err != nil {
+					return err
+				}
+				if n := counted(planned)["new_run"]; n > 0 {
+					if err := a.confirm(yes, "run %d batches again that have finished", n); err != nil {
+						return err
+					}
+				}
+			}
+			done, err := c.ColdStart(ctx, r)
+			if err != nil {
+				return err
+			}
+			return a.print(done, func(w io.Writer) { writeColdStart(w, done, r.Preview) })
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&period, "period", "", "hour, day, week, month or cron")
+	f.StringVar(&r.From, "from", "", "begin of the range")
+	f.StringVar(&r.To, "to", "", "end of the range")
+	f.StringVar(&r.Group, "group", "", "tasks of this group")
+	f.StringVar(&tasks, "task", "", "these tasks: a,b")
+	f.StringVar(&r.Only, "only", "missing", "missing, all or failed")
+	f.BoolVar(&r.ByData, "by-data", false, "the range is on data intervals, its end excluded")
+	f.BoolVar(&r.Preview, "preview", false, "say what would happen, and do nothing")
+	f.BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func counted(cs wire.ColdStarted) map[string]int {
+	n := map[string]int{}
+	for _, it := range cs.Items {
+		n[it.Action]++
+	}
+	return n
+}
+
+func writeColdStart(w io.Writer, cs wire.ColdStarted, preview bool) {
+	g := newGrid("task", "batch_no", "scheduled", "action", "reason").limit("task", 30).limit("reason", 36)
+	for _, it := range cs.Items {
+		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, it.Action, it.Reason)
+	}
+	g.write(w, "nothing in that range")
+	n := counted(cs)
+	verb := "made"
+	if preview {
+		verb = "would be made (a preview: nothing was)"
+	}
+	fmt.Fprintf(w, "%d new and %d new runs %s, %d left alone, %d there already\n", n["new"], n["new_run"], verb, n["left_alone"], n["exists"])
+}
+
+// newIDsCommand is kill, hold and release, which differ in what they call.
+func newIDsCommand(a *app, verb, short string, ask bool, do func(*client.Client, context.Context, wire.IDs) ([]wire.IDResult, error)) *cobra.Command {
+	var reason string
+	var yes bool
+	cmd := &cobra.Command{Use: verb + " ID…", Short: short, Args: someArgs("the ids of batches"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		r := wire.IDs{Reason: reason}
+		for _, arg := range args {
+			id, err := batchID(arg)
+			if err != nil {
+				return err
+			}
+			r.IDs = append(r.IDs, id)
+		}
+		if ask {
+			for _, id := range r.IDs[:min(len(r.IDs), 100)] { // nobody wants to be asked about what is not there
+				if _, err := c.Batch(ctx, id); err != nil {
+					return err
+				}
+			}
+			if err := a.confirm(yes, "%s %d batches (%s)", verb, len(args), strings.Join(args, ", ")); err != nil {
+				return err
+			}
+		}
+		results, err := do(c, ctx, r)
+		if err != nil {
+			return err
+		}
+		unchanged := 0
+		err = a.print(results, func(w io.Writer) {
+			g := newGrid("id", "result", "is")
+			for _, x := range results {
+				g.add(strconv.FormatInt(int64(x.ID), 10), x.Result, x.Detail)
+			}
+			g.write(w, "no batches")
+		})
+		for _, x := range results {
+			if x.Result == "unchanged" {
+				unchanged++
+			}
+		}
+		if err == nil && unchanged > 0 {
+			return capri.Conflict("%d of %d batches were in no state to %s", unchanged, len(results), verb)
+		}
+		return err
+	})}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the batch's history")
+	if ask {
+		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	}
+	return cmd
+}
+
+func newKillCommand(a *app) *cobra.Command {
+	return newIDsCommand(a, "kill", "Kill batches: a waiting one ends at once, a running one with all its processes", true, (*client.Client).Kill)
+}
+
+func newHoldCommand(a *app) *cobra.Command {
+	return newIDsCommand(a, "hold", "Keep batches from starting until they are released", false, (*client.Client).Hold)
+}
+
+func newReleaseCommand(a *app) *cobra.Command {
+	return newIDsCommand(a, "release", "Let held batches start", false, (*client.Client).Release)
+}
+
+func newWhyCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "why ID", Short: "Say why a batch is not running", Args: oneArg("the id of a batch"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := batchID(args[0])
+		if err != nil {
+			return err
+		}
+		why, err := c.Why(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.print(why, func(w io.Writer) {
+			b := why.Batch
+			fmt.Fprintf(w, "batch %d of %s (%s) is %s\n", b.ID, b.Task, b.BatchNo, stateOf(b))
+			if len(why.Causes) == 0 {
+				fmt.Fprintln(w, "  "+oneLine(why.Summary))
+			}
+			for _, cause := range why.Causes {
+				owner := ""
+				if cause.Owner != "" {
+					owner = " (owner " + cause.Owner + ")"
+				}
+				fmt.Fprintln(w, "  - "+oneLine(cause.Detail)+owner)
+			}
+			if why.MayStartAt != nil && len(why.Causes) > 0 {
+				fmt.Fprintln(w, "  it may start at "+cell(why.MayStartAt))
+			}
+		})
+	})}
+}
+
+// newLogsCommand prints what a job wrote, and nothing around it, so that it can be piped.
+func newLogsCommand(a *app) *cobra.Command {
+	var attempt int
+	var stderr, follow bool
+	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a batch's job wrote", Args: oneArg("the id of a batch"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := batchID(args[0])
+		if err != nil {
+			return err
+		}
+		if attempt < 0 {
+			return capri.Invalid("--attempt", strconv.Itoa(attempt), "the number of an attempt")
+		}
+		if a.format == "table" {
+			return copyLog(ctx, c, id, attempt, stderr, follow, func(p []byte) error {
+				_, err := a.out.Write(p)
+				return err
+			})
+		}
+		var text strings.Builder
+		if err := copyLog(ctx, c, id, attempt, stderr, follow, func(p []byte) error { text.Write(p); return nil }); err != nil {
+			return err
+		}
+		return a.print(map[string]any{"id": id, "log": text.String()}, nil)
+	})}
+	cmd.Flags().IntVar(&attempt, "attempt", 0, "of this attempt (default: the newest)")
+	cmd.Flags().BoolVar(&stderr, "stderr", false, "stderr, not stdout")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
+	return cmd
+}
+
+func copyLog(ctx context.Context, c *client.Client, id capri.BatchID, attempt int, stderr, follow bool, write func([]byte) error) error {
+	for offset := int64(0); ; {
+		piece, err := c.Log(ctx, id, attempt, stderr, offset, 0)
+		if err != nil {
+			return err
+		}
+		if err := write(piece.Data); err != nil {
+			return err
+		}
+		more := piece.Next > offset
+		offset = piece.Next
+		if more {
+			continue
+		}
+		if piece.Complete || !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil // Ctrl-C is how one stops following
+		case <-time.After(500 * time.Millisecond): //nolint:forbidigo // a person watches
+		}
+	}
+}
+
+func newThirdPartyCommand(a *app) *cobra.Command {
+	one := func(verb, short string) *cobra.Command {
+		var interval, period string
+		cmd := &cobra.Command{Use: verb + " CODE --interval BATCH_NO --period P", Short: short, Args: oneArg("a third party's code"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if interval == "" || period == "" {
+				return usage("capri third-party %s needs --interval and --period", verb)
+			}
+			p, err := capri.ParsePeriod(period)
+			if err != nil {
+				return named("--period", err)
+			}
+			if err := c.ThirdParty(ctx, args[0], wire.Said{Said: verb, Period: p, BatchNo: interval}); err != nil {
+				return err
+			}
+			return a.say(map[string]string{"code": args[0], "period": period, "batch_no": interval, "said": verb}, "%s %s %s: %s", args[0], period, interval, verb)
+		})}
+		cmd.Flags().StringVar(&interval, "interval", "", "batch_no of the interval")
+		cmd.Flags().StringVar(&period, "period", "", "its period")
+		return cmd
+	}
+	return group("third-party", "Report what a third party says", one("ready", "The datum of an interval is ready"),
+		one("fail", "The datum of an interval failed"), one("withdraw", "The datum of an interval is withdrawn"))
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"capri"
+	"capri/api/wire"
+	"capri/client"
+)
+
+func newStatusCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "status", Short: "Say how the server and its work stand", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(s, func(w io.Writer) {
+			fmt.Fprintf(w, "capri %s on %s, %s in %s\n", s.Version, s.Database, s.Now.Format(tableTime), s.Zone)
+			fmt.Fprintf(w, "%d waiting (%d of them ready), %d running, %d nodes\n", s.Waiting, s.Ready, s.Running, s.Nodes)
+			if s.Paused {
+				fmt.Fprintln(w, "dispatch is paused (capri resume)")
+			}
+		})
+	})}
+}
+
+func newNodeCommand(a *app) *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List workers", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		nodes, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(nodes, func(w io.Writer) {
+			g := newGrid("node", "state", "pool", "jobs", "slots", "cpu", "memory", "disk_free", "last beat")
+			for _, n := range nodes {
+				state := "up"
+				switch {
+				case n.Lost:
+					state = "lost"
+				case n.IsStop:
+					state = "draining"
+				}
+				g.add(n.Host, state, n.Pool, n.TaskNum, n.Slots, fmt.Sprintf("%.0f%%", 100*n.CPULoad), fmt.Sprintf("%.0f%%", 100*n.MemoryLoad), fmt.Sprintf("%d MB", n.DiskFree), n.LastCheckTime)
+			}
+			g.write(w, "no nodes")
+		})
+	})}
+	one := func(verb, short, did string, do func(*client.Client, context.Context, string) error) *cobra.Command {
+		return &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of a node"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if err := do(c, ctx, args[0]); err != nil {
+				return err
+			}
+			return a.say(map[string]string{"host": args[0], "result": did}, "node %s: %s", args[0], did)
+		})}
+	}
+	var yes bool
+	remove := &cobra.Command{Use: "remove NAME", Short: "Forget a node that is gone for good", Args: oneArg("the name of a node"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		nodes, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(nodes, func(n wire.Node) bool { return n.Host == args[0] }) {
+			return capri.NotFound("there is no node %q", args[0])
+		}
+		if err := a.confirm(yes, "remove node %s", args[0]); err != nil {
+			return err
+		}
+		if err := c.RemoveNode(ctx, args[0]); err != nil {
+			return err
+		}
+		return a.say(map[string]string{"host": args[0], "result": "removed"}, "node %s: removed", args[0])
+	})}
+	remove.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return group("node", "Look after workers", list,
+		one("drain", "Let a node finish what it has and take nothing new", "draining", (*client.Client).DrainNode),
+		one("resume", "Let a node take work again", "takes work", (*client.Client).ResumeNode), remove)
+}
+
+func newServiceCommand(a *app) *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List the services, who leads them and how their last run went", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		services, err := c.Services(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(services, func(w io.Writer) {
+			g := newGrid("service", "leader", "last run", "took", "counts", "error").limit("counts", 30).limit("error", 30)
+			for _, s := range services {
+				took := ""
+				if s.LastRun != nil {
+					took = (time.Duration(s.DurationMS) * time.Millisecond).String()
+				}
+				name := s.Service
+				if s.Paused {
+					name += " (paused)"
+				}
+				g.add(name, s.Holder, s.LastRun, took, countsText(s.Counts), s.Error)
+			}
+			g.write(w, "no services: no master has run on this database yet")
+		})
+	})}
+	trigger := &cobra.Command{Use: "trigger NAME", Short: "Ask a service to run now", Args: oneArg("the name of a service"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		if err := c.TriggerService(ctx, args[0]); err != nil {
+			return err
+		}
+		return a.say(map[string]string{"service": args[0], "result": "triggered"}, "service %s will run now", args[0])
+	})}
+	return group("service", "Look at the services of the masters", list, trigger)
+}
+
+func countsText(counts map[string]int) string {
+	var parts []string
+	for k, n := range counts {
+		if n != 0 {
+			parts = append(parts, k+" "+strconv.Itoa(n))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func newPauseCommand(a *app) *cobra.Command {
+	var p wire.Pause
+	cmd := &cobra.Command{Use: "pause --reason TEXT [--until T]", Short: "Stop the placing of batches; what runs goes on", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if p.Reason == "" {
+			return usage("a pause needs --reason, for those who wonder why nothing runs")
+		}
+		if err := c.PauseDispatch(ctx, p); err != nil {
+			return err
+		}
+		until := "until somebody resumes it (capri resume)"
+		if p.Until != "" {
+			until = "until " + p.Until
+		}
+		return a.say(map[string]string{"paused": "dispatch", "reason": p.Reason, "until": p.Until}, "dispatch is paused %s", until)
+	})}
+	cmd.Flags().StringVar(&p.Reason, "reason", "", "why")
+	cmd.Flags().StringVar(&p.Until, "until", "", "when it ends by itself")
+	return cmd
+}
+
+func newResumeCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "resume", Short: "Place batches again", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := c.ResumeDispatch(ctx); err != nil {
+			return err
+		}
+		return a.say(map[string]string{"resumed": "dispatch"}, "dispatch places batches again")
+	})}
+}
+
+func newAlertCommand(a *app) *cobra.Command {
+	var limit int
+	list := &cobra.Command{Use: "list", Short: "List alerts, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if limit < 1 {
+			return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
+		}
+		alerts, err := c.Alerts(ctx, limit)
+		if err != nil {
+			return err
+		}
+		return a.print(alerts, func(w io.Writer) {
+			g := newGrid("at", "level", "kind", "title").limit("title", 46)
+			for _, x := range alerts {
+				g.add(x.CreatedAt, x.Level, x.Kind, x.Title)
+			}
+			g.write(w, "no alerts")
+		})
+	})}
+	list.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	return group("alert", "Look at alerts", list)
+}
+
+func newActionCommand(a *app) *cobra.Command {
+	var limit int
+	list := &cobra.Command{Use: "list", Short: "List what people and apps did, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if limit < 1 {
+			return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
+		}
+		actions, err := c.Actions(ctx, limit)
+		if err != nil {
+			return err
+		}
+		return a.print(actions, func(w io.Writer) {
+			g := newGrid("at", "who", "action", "target", "detail").limit("target", 24).limit("detail", 32)
+			for _, x := range actions {
+				g.add(x.At, x.Who, x.Action, x.Target, x.Detail)
+			}
+			g.write(w, "no actions")
+		})
+	})}
+	list.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	return group("action", "Look at the audit log", list)
+}
