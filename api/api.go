@@ -45,10 +45,11 @@ type Options struct {
 	Logs    LogReader // nil: logs are not to be had here
 }
 
-// Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for.
+// Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for. The HTTP server's own write
+// time-out has to be longer, for the answer to get through.
 const (
-	handleTimeout = 5 * time.Minute
-	bodyTimeout   = 60 * time.Second
+	handleTimeout = 110 * time.Second
+	bodyTimeout   = 50 * time.Second
 )
 
 type server struct {
@@ -93,18 +94,6 @@ func New(o Options) http.Handler {
 	s.nodeOperations()
 	s.peopleOperations()
 	return r
-}
-
-// Server makes an HTTP server with limits that keep slow or idle clients from using it up.
-func Server(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       bodyTimeout + 10*time.Second,
-		WriteTimeout:      handleTimeout + time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
 }
 
 // healthz says that the process answers; whether the database does, too, is its status.

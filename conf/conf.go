@@ -24,6 +24,7 @@ import (
 
 	"capri"
 	"capri/definition/nearest"
+	"capri/sql/dialect"
 )
 
 // DefaultFile is read when nobody names another; it need not exist.
@@ -228,7 +229,7 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 		case c.Database.DSN == "":
 			bad["database.password_file"] = c.wrong("database.password_file", f, "a database.dsn beside it, since SQLite has no password")
 		default:
-			dsn, err := withPassword(c.Database.DSN, password)
+			dsn, err := dialect.WithPassword(c.Database.DSN, password)
 			if err != nil {
 				bad["database.password_file"] = c.wrong("database.password_file", f, err.Error())
 			} else {

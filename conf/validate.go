@@ -1,7 +1,6 @@
 package conf
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -10,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"capri"
+	"capri/sql/dialect"
 )
 
 // validate checks what a type alone cannot say. A key that is wrong already is left alone: it holds its
@@ -48,7 +46,7 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	check(oneOf(c.Log.Format, "text", "json"), "log.format", c.Log.Format, "text or json")
 
 	if c.Database.DSN != "" {
-		check(checkDSN(c.Database.DSN) == nil, "database.dsn", maskDSN(c.Database.DSN),
+		check(dialect.CheckDSN(c.Database.DSN) == nil, "database.dsn", maskDSN(c.Database.DSN),
 			"user:password@tcp(host:3306)/database, or nothing for SQLite in the data directory")
 	}
 	least(c.Database.Connections, 2, "database.connections", "connections")
@@ -97,26 +95,4 @@ func oneOf(s string, choices ...string) bool {
 		}
 	}
 	return false
-}
-
-// checkDSN asks the driver, and for a database's name, without which the first statement would fail.
-func checkDSN(dsn string) error {
-	m, err := mysql.ParseDSN(dsn)
-	if err == nil && m.DBName == "" {
-		return errors.New("no database is named")
-	}
-	return err
-}
-
-// withPassword puts the password of a password file into the DSN.
-func withPassword(dsn, password string) (string, error) {
-	m, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return "", errors.New("a database.dsn that can be read")
-	}
-	if m.Passwd != "" {
-		return "", errors.New("either a password in database.dsn or a file, not both")
-	}
-	m.Passwd = password
-	return m.FormatDSN(), nil
 }

@@ -243,7 +243,7 @@ func (g *graph) secondsLater(e dependency) (int64, bool) {
 		later = n * longest[parent]
 	case n < 0: // it ends where the one that holds the data start begins, or before
 		later = -shortest[child] + (n+1)*shortest[parent]
-	case n == 0 && child.Calendar() && parent < child:
+	case n == 0 && coarser(child, parent):
 		later = 0 // the one that holds the start of a longer interval ends inside it
 	default:
 		later = (n+1)*longest[parent] - shortest[child]

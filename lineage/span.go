@@ -26,8 +26,11 @@ func windowOf(from, to *capri.Offset, child, parent capri.Period) window {
 	return w
 }
 
-// coarser reports whether a is a longer calendar period than b. The numbers of the periods are in that order.
-func coarser(a, b capri.Period) bool { return a.Calendar() && b.Calendar() && a > b }
+// coarser reports whether a is a longer calendar period than b. The periods' numbers are the seed's and say
+// nothing about length.
+func coarser(a, b capri.Period) bool { return a.Calendar() && b.Calendar() && length[a] > length[b] }
+
+var length = [...]int{capri.Hour: 1, capri.Day: 2, capri.Week: 3, capri.Month: 4}
 
 // rule is how intervals of a parent belong to one of the child.
 type rule int
@@ -50,7 +53,7 @@ func ruleOf(child, parent capri.Period, dep *capri.Parent) rule {
 		return cronRule
 	case child == parent:
 		return sameRule
-	case parent < child:
+	case coarser(child, parent):
 		return finerRule
 	}
 	return coarserRule

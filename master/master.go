@@ -36,6 +36,7 @@ type Options struct {
 	Name            string // unlike any other master's, and unlike an earlier life's
 	Sole            bool   // standalone: no other master can be there
 	DependencyEvery time.Duration
+	DispatchEvery   time.Duration
 	Random          *rand.Rand
 	Log             *slog.Logger
 }
@@ -47,6 +48,9 @@ type Master struct{ o Options }
 func New(o Options) *Master {
 	if o.DependencyEvery <= 0 {
 		o.DependencyEvery = 30 * time.Second
+	}
+	if o.DispatchEvery <= 0 {
+		o.DispatchEvery = time.Second
 	}
 	return &Master{o: o}
 }

@@ -23,7 +23,7 @@ func (m *Master) Timetable() []services.Row {
 			Service: dependency.Paths{Store: s, Files: m.o.Files, Log: m.o.Log}},
 		{Name: "dependency", Part: "recount", Lease: "dependency", Every: 5 * time.Minute,
 			Service: dependency.Recount{Store: s}},
-		{Name: "dispatch", Lease: "dispatch", Every: time.Second, Wake: []string{wake.Dispatch},
+		{Name: "dispatch", Lease: "dispatch", Every: m.o.DispatchEvery, Wake: []string{wake.Dispatch},
 			Service: dispatch.New(s, m.o.Calendar, m.o.Random)},
 	}
 }

@@ -175,6 +175,12 @@ func (t *table) isIn(id capri.Attempt, p phase) bool {
 	return a != nil && a.phase == p
 }
 
+func (t *table) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.attempts) == 0
+}
+
 // jobs counts what runs.
 func (t *table) jobs() int {
 	t.mu.Lock()

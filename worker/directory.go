@@ -38,6 +38,9 @@ func OpenDirectory(path string) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	if strings.Contains(path, ":") {
+		return nil, capri.Invalid("data", path, "a directory without : in its name, because jobs have theirs in PATH")
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}

@@ -52,23 +52,24 @@ func (w *Worker) start(ctx, hard context.Context, group []*attempt) {
 		started, err = w.db.Start(c, w.node, boot, ids)
 		return err
 	})
+	// Held, killed, or a condition was withdrawn while it prepared. What a lost answer has started all the same is
+	// left alone by RollBack, and found by audit.
+	why := "it was held, killed or made to wait while it prepared"
 	if errors.Is(err, capri.ErrForbidden) {
 		w.disown(boot, err)
 	}
 	if err != nil {
-		started = nil
+		started, why = nil, "its worker could not start it: "+err.Error()
 	}
-	go_ := make([]*attempt, 0, len(started))
+	going := make([]*attempt, 0, len(started))
 	for _, id := range started {
-		go_ = append(go_, by[id])
+		going = append(going, by[id])
 		delete(by, id)
 	}
-	// Held, killed, or a condition was withdrawn while it prepared. What a lost answer has started all the same is
-	// left alone by RollBack, and found by audit.
 	for _, a := range by {
-		w.giveBack(a, "it was held, killed or made to wait while it prepared")
+		w.giveBack(a, why)
 	}
-	w.handOver(hard, go_)
+	w.handOver(hard, going)
 }
 
 // handOver gives started attempts to the shim.

@@ -80,7 +80,7 @@ func (w *Worker) claim(ctx, hard context.Context) (more bool) {
 // passOnKills tells the shims which attempts somebody wants dead. Those that are only preparing are given back, which
 // ends them.
 func (w *Worker) passOnKills(ctx context.Context) {
-	if w.registered() == "" {
+	if w.registered() == "" || w.table.empty() {
 		return
 	}
 	asked, err := w.db.KillsAsked(ctx, w.node)

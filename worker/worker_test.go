@@ -614,3 +614,70 @@ func TestMany_batches_share_their_statements(t *testing.T) {
 		}
 	})
 }
+
+func TestStopping_and_starting_at_any_moment_runs_no_attempt_twice_and_loses_none(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		c := newCluster(t, db)
+		n := c.run(func(o *Options) { o.Node.Slots = 20 })
+		ran := filepath.Join(filepath.Dir(dataDir(t)), "ran")
+		if err := os.WriteFile(ran, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		os.Chmod(ran, 0o666)
+		ids := c.batches(c.task("echo $CAPRI_ATTEMPT >> "+ran+"; sleep 0.0$((CAPRI_BATCH_ID % 9))", nil), 120, nil)
+		place := func() (left int) {
+			var ready []capri.BatchID
+			for _, id := range ids {
+				switch b := c.batch(id); {
+				case b.State == capri.Waiting:
+					ready = append(ready, id)
+					left++
+				case b.State != capri.Finished:
+					left++
+				}
+			}
+			if len(ready) > 0 {
+				c.assign("n1", ready...)
+			}
+			return left
+		}
+		place()
+		for i := range 12 {
+			for end := time.Now().Add(time.Duration(i*7%40) * time.Millisecond); time.Now().Before(end); {
+				place()
+			}
+			n.stop()
+			n.start()
+		}
+		left := 0
+		c.until("all to end", func() bool { left = place(); return left == 0 }, func() string { return fmt.Sprint(left, " left") })
+		b, err := os.ReadFile(ran)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := map[string]bool{}
+		for _, a := range strings.Fields(string(b)) {
+			if last[a] {
+				t.Errorf("attempt %s ran twice", a)
+			}
+			last[a] = true
+		}
+		for _, id := range ids {
+			row := c.wants(id, capri.Success, "")
+			if a := (capri.Attempt{Batch: id, Number: row.Attempt}).String(); !last[a] {
+				t.Errorf("attempt %s succeeded and never ran", a)
+			}
+			if row.Losses > 0 {
+				t.Errorf("batch %d was lost %d times by stops in order", id, row.Losses)
+			}
+			if !strings.HasPrefix(n.output(id, row.Attempt, true), "") {
+				t.Error("no log")
+			}
+		}
+		for _, in := range []string{jobDir, preparedDir} {
+			if left, _ := filepath.Glob(filepath.Join(n.o.Dir, in, "*")); len(left) > 0 {
+				t.Errorf("%d are left in %s", len(left), in)
+			}
+		}
+	})
+}

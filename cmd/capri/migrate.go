@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"capri"
 	"capri/conf"
 	"capri/sql/schema"
 	"capri/sql/store"
+	"capri/worker"
 )
 
 // databaseFile is SQLite's, in the data directory.
@@ -19,7 +22,7 @@ const databaseFile = "capri.db"
 
 // openStore opens the configured database.
 func openStore(ctx context.Context, c *conf.Config) (*store.Store, error) {
-	o := store.Options{DSN: c.Database.DSN, MaxConns: c.Database.Connections}
+	o := store.Options{DSN: c.Database.DSN, MaxConns: c.Database.Connections, BeatConns: c.Database.Beats}
 	if c.Database.Driver() == conf.SQLite {
 		o.Path = filepath.Join(c.Data, databaseFile)
 	}
@@ -28,16 +31,23 @@ func openStore(ctx context.Context, c *conf.Config) (*store.Store, error) {
 
 func newMigrateCommand(a *app) *cobra.Command {
 	var yes bool
-	// with runs fn on the configured database.
-	with := func(fn func(ctx context.Context, c *conf.Config, s *store.Store) error) func(*cobra.Command, []string) error {
+	// with runs fn on the configured database. A command that changes SQLite's takes its directory, as standalone does,
+	// so that neither pulls the tables away under the other.
+	with := func(changes bool, fn func(ctx context.Context, c *conf.Config, s *store.Store) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, _ []string) error {
 			c, err := a.config()
 			if err != nil {
 				return err
 			}
 			if c.Database.Driver() == conf.SQLite {
-				if err := os.MkdirAll(c.Data, 0o700); err != nil {
-					return err
+				if changes {
+					dir, err := worker.OpenDirectory(c.Data)
+					if err != nil {
+						return err
+					}
+					defer dir.Close()
+				} else if _, err := os.Stat(filepath.Join(c.Data, databaseFile)); errors.Is(err, os.ErrNotExist) {
+					return capri.NotFound("there is no database %s: capri migrate up makes it", databaseName(c))
 				}
 			}
 			s, err := openStore(cmd.Context(), c)
@@ -52,7 +62,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 		}
 	}
 	up := &cobra.Command{Use: "up", Short: "Bring the database to this capri's schema", Args: noArgs,
-		RunE: with(func(ctx context.Context, c *conf.Config, s *store.Store) error {
+		RunE: with(true, func(ctx context.Context, c *conf.Config, s *store.Store) error {
 			applied, err := schema.Up(ctx, s.DB(), s.Dialect(), c.Timezone)
 			if err != nil {
 				return err
@@ -69,7 +79,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 			})
 		})}
 	status := &cobra.Command{Use: "status", Short: "List the migrations and whether the database has them", Args: noArgs,
-		RunE: with(func(ctx context.Context, c *conf.Config, s *store.Store) error {
+		RunE: with(false, func(ctx context.Context, c *conf.Config, s *store.Store) error {
 			list, err := schema.Status(ctx, s.DB(), s.Dialect())
 			if err != nil {
 				return err
@@ -97,7 +107,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 			})
 		})}
 	reset := &cobra.Command{Use: "reset", Short: "Take all tables down and make them anew: all data is lost", Args: noArgs,
-		RunE: with(func(ctx context.Context, c *conf.Config, s *store.Store) error {
+		RunE: with(true, func(ctx context.Context, c *conf.Config, s *store.Store) error {
 			if err := a.confirm(yes, "delete all tables of %s, with every task and batch", databaseName(c)); err != nil {
 				return err
 			}
@@ -107,7 +117,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 			return a.say(map[string]string{"reset": databaseName(c)}, "the database is new and empty")
 		})}
 	clean := &cobra.Command{Use: "clean", Short: "Delete all rows and keep the tables", Args: noArgs,
-		RunE: with(func(ctx context.Context, c *conf.Config, s *store.Store) error {
+		RunE: with(true, func(ctx context.Context, c *conf.Config, s *store.Store) error {
 			if err := a.confirm(yes, "delete all rows of %s, every task and batch", databaseName(c)); err != nil {
 				return err
 			}

@@ -115,9 +115,9 @@ func (p *process) newMaster(name string, sole bool) *master.Master {
 		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FromConfig(p.conf).Files,
 		// A name with a random part: an earlier life of this process is somebody else to the leases.
 		Name: name + "/" + rand.Text()[:8], Sole: sole,
-		DependencyEvery: p.conf.Dependency.Interval,
-		Random:          mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
-		Log:             p.log,
+		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval,
+		Random: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
+		Log:    p.log,
 	})
 }
 

@@ -77,6 +77,8 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.tokenFile, "token-file", "", "file that holds the app key (default: admin.key of a local data directory)")
 
 	root.AddCommand(
+		// processes
+		newStandaloneCommand(a), newMasterCommand(a), newWorkerCommand(a),
 		// what runs without a server
 		newVersionCommand(a), newConfigCommand(a), newMigrateCommand(a), newDoctorCommand(a), newPlanCommand(a),
 		// definitions and batches

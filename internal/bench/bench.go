@@ -230,6 +230,16 @@ func (d *db) close() {
 	d.drop()
 }
 
+// reopen points plain access at another SQLite file.
+func (d *db) reopen(ctx context.Context, path string) (err error) {
+	d.plain, err = sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_txlock=immediate")
+	if err == nil {
+		d.plain.SetMaxOpenConns(1)
+		err = d.plain.PingContext(ctx)
+	}
+	return err
+}
+
 // exec runs plain statements, and stops the run where one fails: a limit that did not do its work is no limit.
 func (d *db) exec(ctx context.Context, text string, args ...any) {
 	if _, err := d.plain.ExecContext(ctx, text, args...); err != nil {

@@ -41,7 +41,7 @@ func (b *Bench) cluster(ctx context.Context, d *db, dir string, slots int, forMa
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	shim, err := filepath.Abs(filepath.Join(b.Bin, "capri-shim"))
 	d.must(err)
-	w, err := worker.New(worker.Options{Store: d.store, Calendar: d.cal, Waker: forWorker, Dir: filepath.Join(dir, "node"), Node: capri.Node{Name: "bench", Pool: "default", Slots: slots},
+	w, err := worker.New(worker.Options{Store: d.store, Calendar: d.cal, Waker: forWorker, Dir: filepath.Join(dir, "node"), Node: capri.Node{Name: filepath.Base(dir), Pool: "default", Slots: slots},
 		ShimPath: shim, Log: log, ClaimLimit: 500})
 	d.must(err)
 	m := master.New(master.Options{Store: d.store, Calendar: d.cal, Waker: forMaster, Files: noFiles{}, Name: "bench", Sole: true, Random: rand.New(rand.NewPCG(1, 1)), Log: log})

@@ -18,10 +18,11 @@ import (
 
 // Options say which database to open. Exactly one of Path (SQLite) and DSN (MySQL, MariaDB) is set.
 type Options struct {
-	Path     string // of the SQLite file; its folder must exist
-	DSN      string // user:password@tcp(host:port)/database
-	MaxConns int    // of MySQL; 0: 16
-	Log      *slog.Logger
+	Path      string // of the SQLite file; its folder must exist
+	DSN       string // user:password@tcp(host:port)/database
+	MaxConns  int    // of MySQL; 0: 16
+	BeatConns int    // of MySQL, for beats and leases; 0: 3
+	Log       *slog.Logger
 
 	// Now replaces the database's clock, in tests.
 	Now func() capri.Instant
@@ -129,7 +130,11 @@ func (s *Store) openMySQL(o Options) error {
 	}
 	short := cfg.Clone()
 	short.ReadTimeout, short.WriteTimeout = 5*time.Second, 5*time.Second
-	if s.beat, err = open(short, 2); err != nil {
+	beats := o.BeatConns
+	if beats <= 0 {
+		beats = 3
+	}
+	if s.beat, err = open(short, beats); err != nil {
 		s.read.Close()
 		return err
 	}

@@ -54,6 +54,10 @@ func (s *shim) fork(j *job, spec *Job) error {
 	if s.root && (spec.Credential == nil || spec.Credential.UID == 0) {
 		return errors.New("jobs never run as root: name an account")
 	}
+	// Without root there is one user we can become: ourselves, by doing nothing; even setgroups is refused.
+	if c := spec.Credential; c != nil && !s.root && int(c.UID) != os.Geteuid() {
+		return fmt.Errorf("start as user %d: the worker runs as user %d and not as root", c.UID, os.Geteuid())
+	}
 	stdout, err := createLog(spec.Stdout, spec.Credential)
 	if err != nil {
 		return err
@@ -76,15 +80,8 @@ func (s *shim) fork(j *job, spec *Job) error {
 		// number when its leader is gone.
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
-	if c := spec.Credential; c != nil {
+	if c := spec.Credential; c != nil && s.root {
 		attr.Sys.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
-		// Without root there is one user we can become: ourselves; even setgroups(self) is refused.
-		if !s.root {
-			if int(c.UID) != os.Geteuid() {
-				return fmt.Errorf("start as user %d: the worker runs as user %d and not as root", c.UID, os.Geteuid())
-			}
-			attr.Sys.Credential = nil
-		}
 	}
 
 	s.forking.Lock()

@@ -243,6 +243,7 @@ func Test_jobs_go_on_without_a_worker_and_the_next_one_finds_them(t *testing.T) 
 	w.exit(1)
 	w.exit(2)
 	w.s.Ack([]capri.Attempt{attempt(1)})
+	w.pid(4) // the last of the frame
 	before := w.inventory()
 	require.Len(t, before, 2)
 	life := w.shimLife()

@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"capri"
+)
+
+// memory: the real standalone, idle, and after it has generated a hundred thousand batches of its own accord.
+func (b *Bench) memory(ctx context.Context, d *db) error {
+	if d.kind != "sqlite" {
+		return nil // standalone has its database inside
+	}
+	dir := b.home()
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	start := func() (*exec.Cmd, error) {
+		program, err := filepath.Abs(filepath.Join(b.Bin, "capri"))
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.CommandContext(ctx, program, "standalone", "--data", data, "--listen", "127.0.0.1:0")
+		cmd.Env = append(os.Environ(), "CAPRI_LOG_LEVEL=warn")
+		cmd.Dir, cmd.Stderr = dir, os.Stderr
+		return cmd, cmd.Start()
+	}
+	stop := func(cmd *exec.Cmd) {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}
+	cmd, err := start()
+	if err != nil {
+		return err
+	}
+	time.Sleep(20 * time.Second)
+	idle := rss(cmd.Process.Pid)
+	stop(cmd)
+	b.note("VmRSS of capri standalone 20 s after its start")
+	b.add(Figure{"memory, idle standalone", idle["VmRSS"], "MB", 40, idle["VmRSS"] / 40, "<= 40 MB", idle["VmRSS"] <= 40})
+
+	// The same directory with a hundred thousand day tasks, whose mark of last midnight is due.
+	in := *d
+	if err := in.reopen(ctx, filepath.Join(data, "capri.db")); err != nil {
+		return err
+	}
+	in.fillTasks(ctx, many)
+	midnight := capri.InstantOf(time.Now().UTC().Truncate(24 * time.Hour))
+	in.exec(ctx, "DELETE FROM generate_mark WHERE period = 3")
+	in.exec(ctx, fmt.Sprintf("INSERT INTO generate_mark (period, mark, expected, made, present, skipped, failed, complete, started_at) VALUES (3, %d, 0, 0, 0, 0, 0, 1, 0)", midnight))
+	if now := time.Now().UTC(); now.Hour() == 0 && now.Minute() < 2 {
+		in.exec(ctx, fmt.Sprintf("UPDATE generate_mark SET mark = %d WHERE period = 3", midnight-24*3600_000))
+	}
+	in.exec(ctx, fmt.Sprintf("UPDATE task SET created_at = %d, updated_at = %d, first_mark = %d", midnight-1000, midnight-1000, midnight-1000))
+	in.exec(ctx, fmt.Sprintf("UPDATE task_history SET changed_at = %d", midnight-1000))
+	// The root task must not run: its success would start all the others.
+	in.exec(ctx, "UPDATE task SET enabled = 0 WHERE id = 1")
+	if cmd, err = start(); err != nil {
+		return err
+	}
+	defer stop(cmd)
+	deadline := time.Now().Add(3 * time.Minute)
+	for {
+		n := 0
+		if err := in.plain.QueryRowContext(ctx, "SELECT COUNT(*) FROM generate_mark WHERE period = 3 AND made >= 99999").Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the batches were not generated within 3 minutes")
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	time.Sleep(20 * time.Second)
+	after := rss(cmd.Process.Pid)
+	in.plain.Close()
+	b.note("VmRSS 20 s after 99,999 batches were generated; peak since the start (VmHWM) %.0f MB", after["VmHWM"])
+	b.add(Figure{"memory, after 100,000 batches", after["VmRSS"], "MB", 120, after["VmRSS"] / 120, "<= 120 MB", after["VmRSS"] <= 120})
+	return nil
+}
+
+// rss reads a process's memory lines, in MB.
+func rss(pid int) map[string]float64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		panic(err)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(string(data)) {
+		name, rest, _ := strings.Cut(line, ":")
+		if f := strings.Fields(rest); len(f) == 2 && f[1] == "kB" {
+			kb, _ := strconv.ParseFloat(f[0], 64)
+			out[name] = kb / 1024
+		}
+	}
+	return out
+}
