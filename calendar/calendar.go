@@ -88,6 +88,9 @@ func (c Calendar) Shift(p capri.Period, iv capri.Interval, n int) capri.Interval
 		return iv
 	}
 	start := floorDiv(int64(iv.Start), 1000)
+	if p == capri.Hour && n == 1 { // the usual walk
+		return hourInterval(c.clock.hour(floorDiv(int64(iv.End), 1000)))
+	}
 	if p == capri.Hour {
 		return hourInterval(c.clock.hours(c.clock.hour(start), n))
 	}

@@ -7,7 +7,7 @@
 //
 // It promises that one path is asked once however often it occurs, that a file system which hangs costs its own
 // paths their answer and nobody else's, and that "not there" is said only of what was seen not to be there: what
-// could not be looked at comes back in an *Unseen.
+// could not be looked at comes back in an *UnseenError.
 //
 // Paths are canonical (lineage.CanonicalPath); the flag is a file inside the path, "" means the path itself.
 package files

@@ -14,7 +14,7 @@ import (
 
 // Files is one file system, or several behind one face. It is safe for concurrent use.
 type Files interface {
-	// There tells of each datum whether its flag is there. An error is an *Unseen: of the paths that it names
+	// There tells of each datum whether its flag is there. An error is an *UnseenError: of the paths that it names
 	// nothing is known (they read false), the answers for all others hold.
 	There(ctx context.Context, paths []capri.PathCondition) ([]bool, error)
 
@@ -43,12 +43,12 @@ type Account struct {
 	Groups []uint32
 }
 
-// Unseen names the paths that could not be looked at, and why.
-type Unseen struct {
+// UnseenError names the paths that could not be looked at, and why.
+type UnseenError struct {
 	Paths map[capri.PathCondition]error
 }
 
-func (e *Unseen) Error() string {
+func (e *UnseenError) Error() string {
 	var texts []string
 	for p, err := range e.Paths {
 		texts = append(texts, Name(p)+": "+err.Error())
@@ -63,7 +63,7 @@ func (e *Unseen) Error() string {
 	return fmt.Sprintf("%d paths could not be looked at: %s%s", len(e.Paths), strings.Join(texts, "; "), more)
 }
 
-func (e *Unseen) Is(target error) bool { return target == capri.ErrUnavailable }
+func (e *UnseenError) Is(target error) bool { return target == capri.ErrUnavailable }
 
 // Name is the file that a datum's presence rests on, as people read it.
 func Name(p capri.PathCondition) string {
@@ -113,7 +113,7 @@ func (b byScheme) of(url string) (Files, error) {
 
 func (b byScheme) There(ctx context.Context, paths []capri.PathCondition) ([]bool, error) {
 	there := make([]bool, len(paths))
-	unseen := &Unseen{Paths: map[capri.PathCondition]error{}}
+	unseen := &UnseenError{Paths: map[capri.PathCondition]error{}}
 	groups := map[Files][]int{}
 	for i, p := range paths {
 		f, err := b.of(p.Path)
@@ -150,10 +150,10 @@ func (b byScheme) There(ctx context.Context, paths []capri.PathCondition) ([]boo
 }
 
 // add takes over what one file system could not see; an error of another kind is about all that it was asked.
-func (e *Unseen) add(asked []capri.PathCondition, err error) {
+func (e *UnseenError) add(asked []capri.PathCondition, err error) {
 	switch err := err.(type) { //nolint:errorlint // the interface says which type it is
 	case nil:
-	case *Unseen:
+	case *UnseenError:
 		for p, why := range err.Paths {
 			e.Paths[p] = why
 		}

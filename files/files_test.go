@@ -25,7 +25,7 @@ func TestEach_path_goes_to_the_file_system_of_its_scheme(t *testing.T) {
 	if want := []bool{true, false, true, false, true}; !equal(there, want) {
 		t.Errorf("there: %v, want %v", there, want)
 	}
-	var unseen *files.Unseen
+	var unseen *files.UnseenError
 	if !errors.As(err, &unseen) || len(unseen.Paths) != 2 || unseen.Paths[paths[1]] == nil || unseen.Paths[paths[3]] == nil {
 		t.Fatalf("unseen: %v", err)
 	}

@@ -36,7 +36,7 @@ type Keeper struct {
 	sole   bool
 	log    *slog.Logger
 	wanted []string
-	gained func(service string)
+	due    func(service string)
 
 	mu   sync.Mutex
 	held map[string]capri.Lease
@@ -52,9 +52,10 @@ type sighting struct {
 
 // New keeps the leases of the wanted services for holder, a name that no other process, nor an earlier life of this
 // one, uses. sole says that nobody else can be there (standalone, whose directory lock is the lease): it takes
-// over at once. gained is told of each lease that is won, and must not block.
-func New(s *store.Store, holder string, sole bool, wanted []string, gained func(service string), log *slog.Logger) *Keeper {
-	return &Keeper{store: s, holder: holder, sole: sole, log: log, wanted: wanted, gained: gained, held: map[string]capri.Lease{}, seen: map[string]sighting{}}
+// over at once. due is told of each lease that is won and of each service that somebody triggered: it runs now what
+// may have come due. It must not block.
+func New(s *store.Store, holder string, sole bool, wanted []string, due func(service string), log *slog.Logger) *Keeper {
+	return &Keeper{store: s, holder: holder, sole: sole, log: log, wanted: wanted, due: due, held: map[string]capri.Lease{}, seen: map[string]sighting{}}
 }
 
 // Held gives the lease of a service if this process holds it.
@@ -131,18 +132,26 @@ func (k *Keeper) renew(ctx context.Context) {
 	}
 }
 
-// acquire takes each wanted lease that is free: never held, released, or with a counter that stood still for TTL.
+// acquire takes each wanted lease that is free: never held, released, or with a counter that stood still for TTL. On
+// the way it passes on what people asked of the services that this process leads (`capri service trigger`).
 func (k *Keeper) acquire(ctx context.Context) {
-	if k.holdsAll() {
-		return
-	}
 	locks, err := k.store.Locks(ctx)
 	if err != nil {
 		k.log.Warn("leases could not be looked at", "err", err)
 		return
 	}
 	for _, lock := range locks {
-		if _, have := k.Held(lock.Service); have || !k.wants(lock.Service) {
+		if !k.wants(lock.Service) {
+			continue
+		}
+		if held, have := k.Held(lock.Service); have {
+			if lock.TriggeredAt != 0 {
+				// Cleared before the run: what is asked for during it means another one.
+				if err := k.store.ClearTrigger(ctx, held); err != nil {
+					k.log.Warn("a trigger could not be cleared", "service", lock.Service, "err", err)
+				}
+				k.due(lock.Service)
+			}
 			continue
 		}
 		last := k.seen[lock.Service]
@@ -165,14 +174,8 @@ func (k *Keeper) acquire(ctx context.Context) {
 		k.held[l.Service] = l
 		k.mu.Unlock()
 		k.log.Info("leads a service now", "service", l.Service, "epoch", l.Epoch)
-		k.gained(l.Service)
+		k.due(l.Service)
 	}
-}
-
-func (k *Keeper) holdsAll() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.held) == len(k.wanted)
 }
 
 func (k *Keeper) wants(service string) bool {

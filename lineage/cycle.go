@@ -52,8 +52,9 @@ type graph struct {
 	steps int // left for walking
 }
 
-// maxSteps bounds what one call may walk, to about a second.
-const maxSteps = 1_000_000
+// maxSteps bounds what one call may walk, to about a second with expressions. Hours over 28 years, on a ring
+// with an expression, are within it.
+const maxSteps = 600_000
 
 func newGraph(c calendar.Calendar, tasks []*capri.Task) *graph {
 	g := &graph{c: c, tasks: tasks, out: make([][]dependency, len(tasks)), crons: map[int]*cron.Expression{}, steps: maxSteps}
@@ -281,9 +282,15 @@ func heaviestRing(nodes int, edges []dependency, weight func(dependency) (int64,
 	for i := range via {
 		via[i] = -1
 	}
-	for range n + 1 {
+	for round := range n + 1 {
 		changed := false
-		for i := range edges {
+		for k := range edges {
+			// Every other round backwards: chains mostly run one way through the list, and the round that goes
+			// along settles a whole chain where the other settles one step.
+			i := k
+			if round%2 == 0 {
+				i = len(edges) - 1 - k
+			}
 			if !counts[i] {
 				continue
 			}
@@ -355,7 +362,7 @@ func (g *graph) intervals(v int) int {
 // refuses what leads back to start's same interval or a later one.
 func (g *graph) walk(start int, within map[int]bool, edges []dependency) error {
 	row := g.ref(start).series(g.c)
-	iv, ok := row.containing(capri.InstantOf(walkFrom))
+	iv, ok := row.endingAfter(capri.InstantOf(walkFrom))
 	if !ok { // an expression that ended before: look at its last years
 		iv, ok = row.endedBy(capri.InstantOf(walkFrom))
 		if !ok {

@@ -29,9 +29,9 @@ func (r Ref) series(c calendar.Calendar) series { return series{c, r.Period, r.C
 // none reports whether there are no intervals to walk: a manual task's batches come when people want them.
 func (s series) none() bool { return !s.p.Calendar() && s.e == nil }
 
-// containing is the interval with Start <= at < End; false after the last fire of a cron expression. Before
-// its first fire it is the interval of that fire.
-func (s series) containing(at capri.Instant) (capri.Interval, bool) {
+// endingAfter is the first interval with End > at; false after the last fire of a cron expression. Of a calendar
+// period it is the one that holds at. So it is of an expression, but for the time before its first fire.
+func (s series) endingAfter(at capri.Instant) (capri.Interval, bool) {
 	if s.e == nil {
 		return s.c.Containing(s.p, at), true
 	}

@@ -81,7 +81,7 @@ func spanOf(child capri.Period, iv capri.Interval, parent series, dep *capri.Par
 	case sameRule:
 		s.first, s.last = iv, iv
 	case finerRule:
-		s.first, _ = parent.containing(iv.Start)
+		s.first, _ = parent.endingAfter(iv.Start)
 		if s.first.Start < iv.Start { // a week that began last month
 			s.first, _ = parent.move(s.first, 1)
 		}
@@ -96,7 +96,7 @@ func spanOf(child capri.Period, iv capri.Interval, parent series, dep *capri.Par
 		}
 		s.first = s.last
 		if s.last.End > iv.Start {
-			s.first, _ = parent.containing(iv.Start) // the first to end after start
+			s.first, _ = parent.endingAfter(iv.Start)
 		}
 		if s.first.End > s.last.End { // start == end: nothing ends within (start,end]
 			s.first = s.last
@@ -111,32 +111,47 @@ func spanOf(child capri.Period, iv capri.Interval, parent series, dep *capri.Par
 // span counts the window out from the child's interval. Where a cron expression has no fire that early or
 // late, the window is cut to those there are.
 func (w window) span(child capri.Period, iv capri.Interval, of series) span {
-	first, left, ok := edge(w.from, child, iv, of)
-	if !ok || left > 0 {
-		return span{empty: true, over: left > 0 || !ok && !w.from.End}
+	first, left, found := edge(w.from, child, iv, of)
+	if found != counted || left > 0 {
+		return span{empty: true, over: left > 0 || found == noneLeft}
 	}
-	last, left, ok := edge(w.to, child, iv, of)
-	return span{first: first, last: last, empty: !ok || left < 0 || last.End < first.End}
+	last, left, found := edge(w.to, child, iv, of)
+	return span{first: first, last: last, empty: found != counted || left < 0 || last.End < first.End}
 }
 
-// edge is the interval that an offset names for the child's interval; left as of series.move. Not ok: there is
-// nothing to count from, since a cron expression has not fired yet (end) or never will again (0).
-func edge(o capri.Offset, child capri.Period, iv capri.Interval, of series) (at capri.Interval, left int, ok bool) {
+// Whether there is an interval to count a window's edge from.
+type found int
+
+const (
+	counted  found = iota
+	noneYet        // a cron expression has not fired before
+	noneLeft       // nor will it ever again
+)
+
+// edge is the interval that an offset names for the child's interval; left is as of series.move.
+func edge(o capri.Offset, child capri.Period, iv capri.Interval, of series) (at capri.Interval, left int, f found) {
+	var ok bool
 	if o.End {
-		at, ok = of.endedBy(iv.End)
+		if at, ok = of.endedBy(iv.End); !ok {
+			return at, 0, noneYet
+		}
 	} else {
 		start := iv.Start
 		if child == capri.Cron && start == iv.End {
-			// The first fire's interval is empty. Its 0 is the interval that ends with it, not the next:
-			// else a task that waits for its own earlier one (-1) would wait for itself here.
+			// The first of all fires has an empty interval. Its 0 is what ends with it or goes on there, not
+			// what begins: else a task that waits for its own earlier one (-1) would wait for itself here.
 			start--
 		}
-		at, ok = of.containing(start)
+		if at, ok = of.endingAfter(start); !ok {
+			return at, 0, noneLeft
+		}
+		// A parent's own first interval is empty too and holds nothing, but can be the same as the child's.
+		if at.Start > start && at.End != iv.End {
+			return at, 0, noneYet
+		}
 	}
-	if ok {
-		at, left = of.move(at, o.N)
-	}
-	return at, left, ok
+	at, left = of.move(at, o.N)
+	return at, left, counted
 }
 
 // Parents lists the intervals of parent that the child's batch for iv waits for, those before the parent's
@@ -201,14 +216,14 @@ func earliestChild(of series, iv capri.Interval, row series, dep *capri.Parent) 
 			reach, byStart = at.Start, true
 		}
 	}
-	if byStart { // the first to start at or after reach
-		ch, ok := row.containing(reach)
-		if !ok {
-			// No fire after reach, but one at reach may be a first fire, with its empty interval.
-			return row.endedBy(reach)
-		}
-		ch, _ = row.move(ch, -1)
-		return ch, true
+	if !byStart {
+		return row.endingAfter(reach - 1) // the first to end at or after reach
 	}
-	return row.containing(reach - 1) // the first to end at or after reach
+	// The first to start at or after reach. A first fire's empty interval may be at reach itself.
+	ch, ok := row.endingAfter(reach)
+	if !ok {
+		return row.endedBy(reach)
+	}
+	ch, _ = row.move(ch, -1)
+	return ch, true
 }

@@ -13,14 +13,14 @@ import (
 // Timetable is every service of a master: THE table. Its rows are in the order of a batch's way, its names those of
 // `capri service list`. A new service gets a row here and a package in services/.
 func (m *Master) Timetable() []services.Row {
-	s := m.o.Store
+	s, soon := m.o.Store, &dependency.Soon{}
 	return []services.Row{
 		{Name: "generate", Lease: "generate", Every: time.Minute, Wake: []string{wake.Generate},
 			Service: generate.New(s, m.o.Calendar, m.o.Log)},
 		{Name: "dependency", Part: "changes", Lease: "dependency", Every: m.o.DependencyEvery, Wake: []string{wake.Dependency},
-			Service: dependency.Changes{Store: s}},
+			Service: dependency.Changes{Store: s, Soon: soon}},
 		{Name: "dependency", Part: "paths", Lease: "dependency", Every: m.o.DependencyEvery, Wake: []string{dependency.TopicPaths},
-			Service: dependency.Paths{Store: s, Files: m.o.Files, Log: m.o.Log}},
+			Service: dependency.Paths{Store: s, Soon: soon, Files: m.o.Files, Log: m.o.Log}},
 		{Name: "dependency", Part: "recount", Lease: "dependency", Every: 5 * time.Minute,
 			Service: dependency.Recount{Store: s}},
 		{Name: "dispatch", Lease: "dispatch", Every: m.o.DispatchEvery, Wake: []string{wake.Dispatch},

@@ -19,10 +19,12 @@ import (
 	"capri/wake"
 )
 
-// Turn is one run of a service: what time it is by the database's clock, and the lease it writes under.
+// Turn is one run of a service: what time it is by the database's clock, and the lease it writes under. Woken says that
+// a wake-up or Result.Next caused it and no tick: something particular changed, there is no need to look at everything.
 type Turn struct {
 	Now   capri.Instant
 	Lease capri.Lease
+	Woken bool
 }
 
 // Result is what a turn did and what should happen next.
@@ -96,10 +98,12 @@ func (r *Runner) Run(ctx context.Context) {
 	again.Stop()
 	defer again.Stop()
 	for {
+		ticked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.ticks:
+			ticked = true
 		case <-woken:
 		case <-again.C:
 		}
@@ -107,7 +111,7 @@ func (r *Runner) Run(ctx context.Context) {
 		if !ok {
 			continue
 		}
-		res, now, err := r.turn(ctx, lease)
+		res, now, err := r.turn(ctx, lease, !ticked)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -125,13 +129,13 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-func (r *Runner) turn(ctx context.Context, lease capri.Lease) (res Result, now capri.Instant, err error) {
+func (r *Runner) turn(ctx context.Context, lease capri.Lease, woken bool) (res Result, now capri.Instant, err error) {
 	now, err = r.store.Now(ctx)
 	if err != nil {
 		return res, now, err
 	}
 	began := time.Now()
-	res, err = r.guarded(ctx, Turn{Now: now, Lease: lease})
+	res, err = r.guarded(ctx, Turn{Now: now, Lease: lease, Woken: woken})
 	took := time.Since(began)
 	r.waker.Wake(res.Wake...)
 	if err == nil && len(res.Counts) == 0 { // an idle turn leaves no row: once a second that would be all there is

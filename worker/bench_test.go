@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os/exec"
 	"runtime"
@@ -48,7 +47,7 @@ func noop(b *testing.B, db *sqltest.DB) {
 		o.Node.Slots = 500
 		o.PollInterval = 500 * time.Millisecond
 		o.audit = 30 * time.Second
-		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		o.Log = slog.New(slog.DiscardHandler)
 	})
 	c.until("the worker to run", func() bool { return n.registered() != "" }, func() string { return "" })
 	task := c.task("true", nil)

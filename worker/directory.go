@@ -154,7 +154,7 @@ func (d *Directory) create() ([]byte, error) {
 
 func random() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails
+	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 

@@ -119,7 +119,7 @@ type hangingFiles struct {
 func (h *hangingFiles) There(ctx context.Context, paths []capri.PathCondition) ([]bool, error) {
 	h.asked <- struct{}{}
 	<-ctx.Done()
-	unseen := &files.Unseen{Paths: map[capri.PathCondition]error{}}
+	unseen := &files.UnseenError{Paths: map[capri.PathCondition]error{}}
 	for _, p := range paths {
 		unseen.Paths[p] = ctx.Err()
 	}
@@ -130,7 +130,7 @@ func (h *hangingFiles) There(ctx context.Context, paths []capri.PathCondition) (
 type blindFiles struct{ files.Files }
 
 func (blindFiles) There(_ context.Context, paths []capri.PathCondition) ([]bool, error) {
-	unseen := &files.Unseen{Paths: map[capri.PathCondition]error{}}
+	unseen := &files.UnseenError{Paths: map[capri.PathCondition]error{}}
 	for _, p := range paths {
 		unseen.Paths[p] = syscall.EIO
 	}

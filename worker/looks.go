@@ -86,7 +86,7 @@ func (k *look) over(now time.Time) bool {
 
 func (l *looks) ask(ctx context.Context, paths []capri.PathCondition, mine map[capri.PathCondition]*look) {
 	there, err := l.files.There(ctx, paths)
-	var unseen *files.Unseen
+	var unseen *files.UnseenError
 	errors.As(err, &unseen)
 	now := time.Now()
 	for i, p := range paths {

@@ -3,10 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -79,7 +79,7 @@ func (o *Options) fill() error {
 	case o.Node.Name == "":
 		return capri.Invalid("node.name", "", "a name")
 	case o.Node.Slots < 1:
-		return capri.Invalid("node.slots", fmt.Sprint(o.Node.Slots), "at least one slot")
+		return capri.Invalid("node.slots", strconv.Itoa(o.Node.Slots), "at least one slot")
 	}
 	defaults := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {

@@ -670,14 +670,14 @@ func TestStopping_and_starting_at_any_moment_runs_no_attempt_twice_and_loses_non
 			if row.Losses > 0 {
 				t.Errorf("batch %d was lost %d times by stops in order", id, row.Losses)
 			}
-			if !strings.HasPrefix(n.output(id, row.Attempt, true), "") {
-				t.Error("no log")
+			if said := n.output(id, row.Attempt, true); said != "" { // waits for the log to be complete, too
+				t.Errorf("attempt %d of batch %d said %q", row.Attempt, id, said)
 			}
 		}
 		for _, in := range []string{jobDir, preparedDir} {
-			if left, _ := filepath.Glob(filepath.Join(n.o.Dir, in, "*")); len(left) > 0 {
-				t.Errorf("%d are left in %s", len(left), in)
-			}
+			var left []string
+			c.until("nothing to be left in "+in, func() bool { left, _ = filepath.Glob(filepath.Join(n.o.Dir, in, "*")); return len(left) == 0 },
+				func() string { return strings.Join(left, " ") })
 		}
 	})
 }

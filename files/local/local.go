@@ -193,7 +193,7 @@ func (l *Local) There(ctx context.Context, paths []capri.PathCondition) ([]bool,
 		answers[i] = t.there[p]
 	}
 	if len(t.unseen) > 0 {
-		return answers, &files.Unseen{Paths: t.unseen}
+		return answers, &files.UnseenError{Paths: t.unseen}
 	}
 	return answers, nil
 }

@@ -128,7 +128,7 @@ func TestA_mount_that_hangs_costs_its_own_paths_one_time_limit(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("the round took %s", took)
 	}
-	var unseen *files.Unseen
+	var unseen *files.UnseenError
 	if !errors.As(err, &unseen) || len(unseen.Paths) != 1000 || !there[0] {
 		t.Fatalf("%d unseen, the healthy path is there: %v", len(unseen.Paths), there[0])
 	}

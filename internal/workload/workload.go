@@ -118,7 +118,7 @@ type Stats struct {
 	Figures
 	ByPeriod map[string]int     `json:"batches_by_period"`
 	Outside  int                `json:"parent_conditions_outside_window"`
-	AtLeastS map[string]float64 `json:"makespan_at_least_s"`                // by number of slots
+	AtLeastS map[string]float64 `json:"makespan_at_least_s"`              // by number of slots
 	AtMostS  map[string]float64 `json:"makespan_at_most_s_if_never_idle"` // the same: Graham's bound
 }
 

@@ -2,7 +2,8 @@
 // has three rhythms under one lease:
 //
 //	changes   parents and third parties, from what changed (dependency_change); woken at once by a success or a report
-//	paths     every 30 s: each distinct unmet path is asked once, in parallel, with a time limit
+//	paths     every 30 s: each distinct unmet path is asked once, in parallel, with a time limit; and at once those that
+//	          a success has just produced, and those of batches that were just made
 //	recount   every 5 min: all waiting batches; it must find nothing
 //
 // What a condition rests on is proved inside the UPDATE that meets it (sql/store); this package only finds candidates.
@@ -12,6 +13,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"capri"
@@ -21,7 +25,10 @@ import (
 )
 
 // Changes looks at what changed since the last turn.
-type Changes struct{ Store *store.Store }
+type Changes struct {
+	Store *store.Store
+	Soon  *Soon
+}
 
 // changesAtOnce bounds a turn, so that a flood of changes is met piece by piece and children of the first need not
 // wait for the last.
@@ -33,19 +40,51 @@ func (c Changes) Run(ctx context.Context, t services.Turn) (services.Result, err
 	if err != nil || len(changes) == 0 {
 		return services.Result{}, err
 	}
+	// Before the changes are forgotten: which paths to ask for does not follow from anything else.
+	soon, err := c.Store.UnmetPathsAround(ctx, changes)
+	if err != nil {
+		return services.Result{}, err
+	}
 	met, free, err := c.Store.MeetChanged(ctx, t.Lease, changes)
 	res := services.Result{Counts: map[string]int{"changes": len(changes), "met": met, "free": free}, Again: len(changes) == changesAtOnce}
 	if free > 0 {
 		res.Wake = []string{wake.Dispatch}
 	}
-	if store.NewBatches(changes) {
+	if len(soon) > 0 {
+		c.Soon.add(soon)
 		res.Wake = append(res.Wake, TopicPaths)
 	}
 	return res, err
 }
 
-// TopicPaths wakes the path round: batches were made whose paths nobody has asked for yet.
+// TopicPaths wakes the paths part for what is in Soon.
 const TopicPaths = "dependency:paths"
+
+// Soon hands paths from changes to paths within this process: those that may be there now and need not wait for the
+// next round. It is a hint. What is lost with the process, or was met meanwhile, the next round settles.
+type Soon struct {
+	mu    sync.Mutex
+	paths map[capri.PathCondition]bool
+}
+
+func (s *Soon) add(paths []capri.PathCondition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paths == nil {
+		s.paths = map[capri.PathCondition]bool{}
+	}
+	for _, p := range paths {
+		s.paths[p] = true
+	}
+}
+
+func (s *Soon) take() []capri.PathCondition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	paths := slices.Collect(maps.Keys(s.paths))
+	s.paths = nil
+	return paths
+}
 
 // Files tells which paths are there.
 type Files interface {
@@ -53,9 +92,10 @@ type Files interface {
 	There(ctx context.Context, paths []capri.PathCondition) ([]bool, error)
 }
 
-// Paths asks for every distinct unmet path.
+// Paths asks for every distinct unmet path, or when woken for those of Soon.
 type Paths struct {
 	Store *store.Store
+	Soon  *Soon
 	Files Files
 	Log   *slog.Logger
 }
@@ -65,9 +105,15 @@ const tries = 4
 
 // Run is one round.
 func (p Paths) Run(ctx context.Context, t services.Turn) (services.Result, error) {
-	paths, err := p.Store.UnmetPaths(ctx)
-	if err != nil || len(paths) == 0 {
-		return services.Result{}, err
+	paths := p.Soon.take()
+	if !t.Woken {
+		var err error
+		if paths, err = p.Store.UnmetPaths(ctx); err != nil {
+			return services.Result{}, err
+		}
+	}
+	if len(paths) == 0 {
+		return services.Result{}, nil
 	}
 	there, failed := p.ask(ctx, paths)
 	met, free, err := p.Store.MeetPaths(ctx, t.Lease, there)

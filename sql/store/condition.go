@@ -427,6 +427,43 @@ func (s *Store) UnmetPaths(ctx context.Context) ([]capri.PathCondition, error) {
 	return out, s.fault("list unmet paths", err)
 }
 
+// UnmetPathsAround lists the paths that batches wait for and that changes make worth asking for at once: what a
+// succeeded parent's latest run has produced, and the inputs of batches that were just made.
+func (s *Store) UnmetPathsAround(ctx context.Context, changes []DependencyChange) ([]capri.PathCondition, error) {
+	var out []capri.PathCondition
+	add := func(r *sql.Rows) error {
+		var p capri.PathCondition
+		err := r.Scan(&p.Path, &p.Flag)
+		out = append(out, p)
+		return err
+	}
+	var parents []DependencyChange
+	for _, c := range changes {
+		switch c.kind {
+		case changedParent:
+			parents = append(parents, c)
+		case changedBatches:
+			err := query(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").
+				Where("d.batch_id BETWEEN ? AND ? AND d.type = 1 AND +d.state = 0", int64(c.from), int64(c.to)), add)
+			if err != nil {
+				return nil, s.fault("list paths of new batches", err)
+			}
+		}
+	}
+	for _, part := range chunks(parents, 200) {
+		var any sq.Or
+		for _, c := range part {
+			any = append(any, sq.Expr("(w.task_id = ? AND w.batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
+		}
+		err := query(ctx, s.read, sq.Select("DISTINCT o.path", "o.flag").From("task_work w").Join("task_data o ON o.batch_id = w.id AND o.type = 2").
+			Where("w.latest = 1 AND w.kinds & 16 <> 0 AND EXISTS (SELECT 1 FROM task_data d WHERE d.type = 1 AND d.state = 0 AND d.path_hash = o.path_hash)").Where(any), add)
+		if err != nil {
+			return nil, s.fault("list paths that were produced", err)
+		}
+	}
+	return out, nil
+}
+
 // MeetPaths meets the conditions on paths that were found to be there, unless a batch that produces such a path
 // has a latest run that has not succeeded: its flag is then old, or half-written.
 func (s *Store) MeetPaths(ctx context.Context, lease capri.Lease, there []capri.PathCondition) (met, free int, err error) {
@@ -681,9 +718,4 @@ func (s *Store) SweepUnmet(ctx context.Context, lease capri.Lease) (repaired int
 		}
 	}
 	return repaired, nil
-}
-
-// NewBatches tells whether batches are among the changes: their paths have not been asked for yet.
-func NewBatches(changes []DependencyChange) bool {
-	return slices.ContainsFunc(changes, func(c DependencyChange) bool { return c.kind == changedBatches })
 }
