@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -417,6 +418,9 @@ func (g *graph) walkFrom(start int, iv capri.Interval, nodes int, out map[int][]
 				if s.last.End < iv.End {
 					continue
 				}
+				if ring := otherRing(start, latest); ring != nil {
+					return ring, "" // the way back would go round it for ever
+				}
 				ring = []dependency{e}
 				for w := v; w != start; w = latest[w].via.child {
 					ring = append(ring, latest[w].via)
@@ -457,9 +461,9 @@ func (g *graph) walkFrom(start int, iv capri.Interval, nodes int, out map[int][]
 	return nil, ""
 }
 
-// otherRing looks for a ring among the edges that led to the latest intervals.
+// otherRing looks for a ring, not through start, among the edges that led to the latest intervals.
 func otherRing(start int, latest map[int]*reached) []dependency {
-	for v := range latest {
+	for _, v := range slices.Sorted(maps.Keys(latest)) { // sorted, to name the same one each time
 		seen := map[int]bool{}
 		for v != start && !seen[v] {
 			seen[v] = true

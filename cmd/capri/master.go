@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"capri"
+	"capri/auth"
 	"capri/conf"
 	"capri/sql/store"
 	"capri/worker"
@@ -55,6 +57,20 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	secret, err := p.store.ClusterSecret(ctx)
 	if err != nil {
 		return err
+	}
+	// Nobody could make the first app without a key; once there is an app, people make the others.
+	apps, err := p.store.Apps(ctx)
+	if err != nil {
+		return err
+	}
+	if len(apps) == 0 {
+		if err := os.MkdirAll(c.Data, 0o700); err != nil {
+			return fmt.Errorf("make the data directory: %w", err)
+		}
+		if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
 	l, err := listen(c.Listen)
 	if err != nil {

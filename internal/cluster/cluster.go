@@ -284,6 +284,29 @@ func (c *Cluster) Batch(task string, no capri.BatchNo) store.BatchRow {
 	return store.BatchRow{Batch: b, Task: task}
 }
 
+// Count tells how many runs of a task's batch_no there are.
+func (c *Cluster) Count(task string, no capri.BatchNo) int {
+	c.t.Helper()
+	t, err := c.DB.Store.TaskByName(c.ctx, task)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	rows, err := c.DB.Store.Batches(c.ctx, store.BatchFilter{Task: t.ID, AllRuns: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := 0
+	for _, b := range rows {
+		if b.BatchNo == no {
+			n++
+		}
+	}
+	return n
+}
+
+// Wake wakes services, as an action would.
+func (c *Cluster) Wake(topics ...string) { c.waker.Wake(topics...) }
+
 // Until waits for a batch to be as is says.
 func (c *Cluster) Until(task string, no capri.BatchNo, what string, is func(store.BatchRow) bool) store.BatchRow {
 	c.t.Helper()

@@ -72,6 +72,16 @@ func (s *Store) openSQLite(path string) error {
 			return fmt.Errorf("open database %s: %w", path, err)
 		}
 	}
+	// The data directory lets job accounts pass through it, so the file itself has to keep them out; SQLite gives its
+	// -wal and -shm the same mode.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Chmod(0o600)
+		f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
 	// A power cut must not undo "started", hence FULL. Transactions are immediate: a deferred one that reads and
 	// then writes fails at once when somebody else wrote in between, whatever the busy time-out.
 	dsn := func(extra string) string {

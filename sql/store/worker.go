@@ -124,7 +124,11 @@ func (s *Store) Start(ctx context.Context, node, boot string, attempts []capri.A
 		want := numbers(attempts)
 		rows, err := tx.change(batchesOf(attempts), change{
 			from: func(r locked) bool {
-				return r.State == capri.Running && !r.Started && r.Node == node && r.Attempt == want[r.ID] && r.Unmet == 0 && !r.Held && !r.KillRequest
+				ours := r.State == capri.Running && r.Node == node && r.Attempt == want[r.ID]
+				if ours && r.Started { // our own commit got through and its answer did not
+					started = append(started, capri.Attempt{Batch: r.ID, Number: r.Attempt})
+				}
+				return ours && !r.Started && r.Unmet == 0 && !r.Held && !r.KillRequest
 			},
 			set: sq.Eq{"start_time": int64(tx.Now), "message": "", "progress": 0},
 			why: "started",
