@@ -146,7 +146,7 @@ F:7: redis.db: "-1": want the number of a Redis database, 0 to 65535
 F:8: node.name: "a b": want 1 to 128 letters, digits, _ . -
 F:8: node.pool: want 1 to 128 letters, digits, _ . -
 F:8: node.slots: "-1": want 0 or more slots; 0 stands for 4 for each CPU
-F:8: node.memory_mb: "-1": want 0 or more MB; 0 stands for no limit
+F:8: node.memory_mb: "-1": want 0 or more MB; 0 stands for what the machine has
 F:9: worker.default_account: "root": want the name of an account of this machine other than root
 F:9: worker.poll_interval: "1ms": want a duration from 10ms to 1h
 F:9: worker.claim_limit: "0": want 1 to 10000 batches

@@ -57,7 +57,7 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	check(c.Node.Name == "" || validName(c.Node.Name), "node.name", c.Node.Name, nameRule)
 	check(validName(c.Node.Pool), "node.pool", c.Node.Pool, nameRule)
 	least(c.Node.Slots, 0, "node.slots", fmt.Sprintf("slots; 0 stands for %d for each CPU", SlotsPerCPU))
-	least(c.Node.MemoryMB, 0, "node.memory_mb", "MB; 0 stands for no limit")
+	least(c.Node.MemoryMB, 0, "node.memory_mb", "MB; 0 stands for what the machine has")
 
 	// Never root (design §8): a job without an account must not become the machine's master.
 	check(accountName.MatchString(c.Worker.DefaultAccount) && c.Worker.DefaultAccount != "root", "worker.default_account",

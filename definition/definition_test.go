@@ -59,7 +59,7 @@ func TestEachMistakeHasItsMessage(t *testing.T) {
 			_, warnings, err := Check(sources, known())
 			if name == "everything" {
 				require.NoError(t, err)
-				assert.Empty(t, warnings)
+				golden(t, "testdata/everything.warnings", strings.Join(warnings, "\n")+"\n")
 				return
 			}
 			require.ErrorIs(t, err, capri.ErrInvalid)

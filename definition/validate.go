@@ -165,6 +165,27 @@ func (v *validator) spec(s *capri.Spec) {
 	}
 	v.alert(&s.Alert)
 	v.valid(&s.Valid)
+	v.notYet(s)
+}
+
+// notYet warns of what a definition may say already and this version cannot do: nothing waits or fails without a word.
+func (v *validator) notYet(s *capri.Spec) {
+	if s.Check == capri.CheckUserCode {
+		v.warn("check", "user_code cannot be reported yet: batches of this task will fail")
+	}
+	if s.QualityGate {
+		v.warn("quality_gate", "nobody opens the gate yet: batches of this task will wait")
+	}
+	for i, f := range s.Job.Files {
+		if strings.HasPrefix(strings.ToLower(f), "hdfs:") {
+			v.warn(fmt.Sprintf("job.files[%d]", i), "HDFS cannot be read yet: batches of this task will fail")
+		}
+	}
+	for i, in := range s.Inputs {
+		if strings.HasPrefix(strings.ToLower(in.Path), "hdfs:") {
+			v.warn(fmt.Sprintf("inputs[%d].path", i), "HDFS cannot be looked at yet: batches of this task will wait")
+		}
+	}
 }
 
 func (v *validator) period(s *capri.Spec) {

@@ -119,9 +119,8 @@ func TestCycleOfManyTasksIsNamedInPart(t *testing.T) {
 	assert.Contains(t, err.Error(), "t10 (same) → … 29 more … → t00 (same)")
 }
 
-// The oracle makes the batches of half a year and looks for one that waits for itself, or for a way that leads
-// out of the half year at its late end and so to no end (nothing it does not know of can come from there but
-// windows of three).
+// The oracle looks among the batches of some weeks for one that waits for itself, or for a way that leads out
+// of these weeks at their late end: with windows this small only going round and round gets there.
 func TestCycleAgreesWithTheBatchesThemselves(t *testing.T) {
 	c := in(t, "America/New_York")
 	rapid.Check(t, func(t *rapid.T) {

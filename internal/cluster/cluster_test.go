@@ -135,7 +135,7 @@ func TestA_kill_while_it_runs_leaves_no_process_and_no_retry(t *testing.T) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 1})
 		pids := c.Root + "/pids"
 		c.Apply(
-			cluster.Spec("long", `trap '' TERM; setsid sleep 1000 & echo $! >`+pids+`.new; mv `+pids+`.new `+pids+`; sleep 1000; sleep 1000`, func(s *capri.Spec) { s.Retry.Failed = 3 }),
+			cluster.Spec("long", `trap '' TERM; sleep 1000 & echo $! >`+pids+`.new; mv `+pids+`.new `+pids+`; sleep 1000; sleep 1000`, func(s *capri.Spec) { s.Retry.Failed = 3 }),
 			cluster.Spec("child", "true", func(s *capri.Spec) { s.Parents = []capri.Parent{{Task: "long"}} }),
 		)
 		c.ColdStart(capri.Day, day)
@@ -377,7 +377,7 @@ func TestCheck_finds(t *testing.T) {
 	}{
 		{"a batch that is not what its events say", "UPDATE task_work SET attempt = 5", "its last event"},
 		{"a second success", "INSERT INTO batch_event (batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why) SELECT batch_id, at, 0, 0, attempt, '', 0, 0, 1, 0, '', '' FROM batch_event WHERE state = 3 LIMIT 1", "finished is final"},
-		{"a lost event", "DELETE FROM batch_event WHERE state = 1", "runs without having been assigned"},
+		{"a lost event", "DELETE FROM batch_event WHERE state = 1", "without an assignment"},
 		{"a start before its parent's end", "UPDATE batch_event SET id = id + 1000 WHERE batch_id = (SELECT MIN(id) FROM task_work)", "is not met"},
 		{"more than there are slots", "UPDATE task_work SET slots = 100", "slots are in use"},
 	} {
