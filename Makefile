@@ -48,8 +48,8 @@ check: check-format check-modules ## format, vet, lint, imports, go.mod
 	@$(GO) test ./internal/deps
 	@$(LINT) run
 
-bench: ## measure; BENCH="…" are arguments of cmd/capri-bench
-	@$(GO) build -o bin/ ./cmd/capri-bench ./cmd/capri-shim
+bench: build ## measure; BENCH="…" are arguments of cmd/capri-bench
+	@$(GO) build -o bin/ ./cmd/capri-bench
 	@scripts/install-servers
 	@scripts/with-servers bin/capri-bench $(BENCH)
 

@@ -22,7 +22,7 @@ func (c *Conditions) Groups() int {
 	return n
 }
 
-// PathCondition is one distinct path with its done-flag. Path is canonical (files.Canonical); Flag is "" when the path itself is the datum.
+// PathCondition is one distinct path with its done-flag. Path is canonical (lineage.CanonicalPath); Flag is "" when the path itself is the datum.
 type PathCondition struct {
 	Path string
 	Flag string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // The kinds of failure that callers tell apart with errors.Is. Anything else is an internal fault.
@@ -93,6 +94,9 @@ func Unavailable(format string, a ...any) error {
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) { // not in the middle of a character
+		n--
 	}
 	return s[:n] + "…"
 }

@@ -80,8 +80,18 @@ func fieldOf(err error) wire.FieldError {
 	return f
 }
 
-// plainWords takes "expected" off: it is printed after "want".
-func plainWords(s string) string { return clip(strings.TrimPrefix(s, "expected ")) }
+// plainWords makes what huma says fit behind "want".
+func plainWords(s string) string {
+	switch {
+	case s == "unknown query parameter":
+		return "a parameter that exists (/openapi.json lists them)"
+	case s == "unexpected property":
+		return "a field that exists (/openapi.json lists them)"
+	case strings.HasPrefix(s, "invalid "):
+		return "a valid " + strings.TrimPrefix(s, "invalid ")
+	}
+	return clip(strings.TrimPrefix(s, "expected "))
+}
 
 func clip(s string) string {
 	const longest = 300

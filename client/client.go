@@ -103,7 +103,7 @@ func (e *Error) Error() string {
 // Is gives the kind of error that the server's status stands for.
 func (e *Error) Is(target error) bool {
 	switch e.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType:
 		return target == capri.ErrInvalid
 	case http.StatusNotFound:
 		return target == capri.ErrNotFound

@@ -53,8 +53,7 @@ type graph struct {
 	steps int // left for walking
 }
 
-// maxSteps bounds what one call may walk, to about a second with expressions. Hours over 28 years, on a ring
-// with an expression, are within it.
+// maxSteps bounds what one call may walk, to about half a second.
 const maxSteps = 600_000
 
 func newGraph(c calendar.Calendar, tasks []*capri.Task) *graph {
@@ -410,6 +409,9 @@ func (g *graph) walkFrom(start int, iv capri.Interval, nodes int, out map[int][]
 		at := latest[v].iv
 		for _, e := range out[v] {
 			g.steps--
+			if g.crons[v] != nil || g.crons[e.parent] != nil {
+				g.steps -= 3 // fires are looked for, not computed
+			}
 			s := spanOf(g.tasks[v].Period, at, g.ref(e.parent).series(g.c), e.dep)
 			if s.empty {
 				continue

@@ -94,6 +94,8 @@ func (r *Redis) send(ctx context.Context) {
 func (r *Redis) receive(ctx context.Context) {
 	sub := r.client.Subscribe(ctx, channel)
 	defer sub.Close()
+	// A read under way does not see that ctx ends, and a stop would wait for it.
+	defer context.AfterFunc(ctx, func() { sub.Close() })()
 	if _, err := sub.Receive(ctx); err != nil {
 		return
 	}

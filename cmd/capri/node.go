@@ -188,7 +188,7 @@ func newActionCommand(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(actions, func(w io.Writer) {
-			g := newGrid("at", "who", "action", "target", "detail").limit("target", 24).limit("detail", 32)
+			g := newGrid("at", "who", "action", "target", "detail").limit("target", 22).limit("detail", 28)
 			for _, x := range actions {
 				g.add(x.At, x.Who, x.Action, x.Target, x.Detail)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"go.yaml.in/yaml/v3"
 
 	"capri"
@@ -116,7 +117,7 @@ func (g *grid) write(w io.Writer, none string) {
 		for _, r := range g.rows {
 			if r[i] != "" {
 				keep = append(keep, i)
-				configs = append(configs, table.ColumnConfig{Number: len(keep), WidthMax: g.max[h]})
+				configs = append(configs, table.ColumnConfig{Number: len(keep), WidthMax: g.max[h], WidthMaxEnforcer: text.WrapSoft})
 				break
 			}
 		}

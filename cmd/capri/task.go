@@ -213,8 +213,12 @@ func newTaskHistory(a *app) *cobra.Command {
 			g := newGrid("version", "at", "by", "enabled", "changes").limit("changes", 50)
 			for _, v := range versions {
 				var list []string
-				for _, c := range v.Changes {
-					list = append(list, definition.Change{Field: c.Field, Old: c.Old, New: c.New}.String())
+				if v.Version == 1 {
+					list = append(list, "made") // all its fields are in task show
+				} else {
+					for _, c := range v.Changes {
+						list = append(list, definition.Change{Field: c.Field, Old: c.Old, New: c.New}.String())
+					}
 				}
 				if v.Deleted {
 					list = append(list, "deleted")

@@ -165,7 +165,6 @@ type db struct {
 	name  string
 	cal   calendar.Calendar
 	drop  func()
-	now   capri.Instant // handed to the store in place of the clock; 0: the clock
 }
 
 // benchNow is a Friday morning; batches are generated for the day before.

@@ -17,6 +17,7 @@ import (
 
 	"capri"
 	"capri/master"
+	"capri/services/dependency"
 	"capri/sql/store"
 	"capri/wake"
 	"capri/worker"
@@ -37,6 +38,10 @@ func (b *Bench) home() string {
 // cluster runs one master and one worker until stop is called, each with its own waker: they share nothing but the
 // database and what the wakers carry, as two processes would.
 func (b *Bench) cluster(ctx context.Context, d *db, dir string, slots int, forMaster, forWorker wake.Waker) (stop func()) {
+	return b.clusterWith(ctx, d, dir, slots, forMaster, forWorker, noFiles{})
+}
+
+func (b *Bench) clusterWith(ctx context.Context, d *db, dir string, slots int, forMaster, forWorker wake.Waker, files dependency.Files) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	shim, err := filepath.Abs(filepath.Join(b.Bin, "capri-shim"))
@@ -44,7 +49,7 @@ func (b *Bench) cluster(ctx context.Context, d *db, dir string, slots int, forMa
 	w, err := worker.New(worker.Options{Store: d.store, Calendar: d.cal, Waker: forWorker, Dir: filepath.Join(dir, "node"), Node: capri.Node{Name: filepath.Base(dir), Pool: "default", Slots: slots},
 		ShimPath: shim, Log: log, ClaimLimit: 500})
 	d.must(err)
-	m := master.New(master.Options{Store: d.store, Calendar: d.cal, Waker: forMaster, Files: noFiles{}, Name: "bench", Sole: true, Random: rand.New(rand.NewPCG(1, 1)), Log: log})
+	m := master.New(master.Options{Store: d.store, Calendar: d.cal, Waker: forMaster, Files: files, Name: "bench", Sole: true, Random: rand.New(rand.NewPCG(1, 1)), Log: log})
 	var wg sync.WaitGroup
 	wg.Go(func() { d.must(m.Run(ctx)) })
 	wg.Go(func() { d.must(w.Run(ctx)) })

@@ -72,7 +72,7 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	if o.Slots == 0 {
 		o.Slots = 8
 	}
-	c := &Cluster{DB: db, t: t, o: o, waker: wake.NewLocal(), log: &logged{}, ctx: t.Context(), Root: openDir(t)}
+	c := &Cluster{DB: db, t: t, o: o, waker: wake.NewLocal(), log: &logged{}, ctx: t.Context(), Root: OpenDir(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log:\n%s", c.log)
@@ -103,7 +103,7 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 		c.Masters = append(c.Masters, p)
 	}
 	for i := range o.Workers {
-		p := &Process{Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(openDir(t), "data"), c: c}
+		p := &Process{Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(OpenDir(t), "data"), c: c}
 		s, w := c.again(), c.waker
 		if o.Redis != "" {
 			w = c.newWaker()
@@ -121,7 +121,7 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 			return wk.Run(ctx)
 		}
 		c.Workers = append(c.Workers, p)
-		t.Cleanup(func() { killShims(p.Dir) })
+		t.Cleanup(func() { KillShims(p.Dir) })
 	}
 	for _, p := range append(append([]*Process{}, c.Masters...), c.Workers...) {
 		p.Start()
@@ -376,8 +376,8 @@ func (c *Cluster) Check() *History {
 // Logged tells what the processes have said so far.
 func (c *Cluster) Logged() string { return c.log.String() }
 
-// openDir is a directory that any account may enter and write in, which testing's own is not.
-func openDir(t testing.TB) string {
+// OpenDir is a directory that any account may enter and write in, which testing's own is not.
+func OpenDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
@@ -391,8 +391,8 @@ func openDir(t testing.TB) string {
 	return dir
 }
 
-// killShims ends the shims of a worker's directory, and with them their jobs, so that no test leaves processes behind.
-func killShims(dir string) {
+// KillShims ends the shims of a worker's directory, and with them their jobs, so that no test leaves processes behind.
+func KillShims(dir string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range all {
 		b, _ := os.ReadFile(f)

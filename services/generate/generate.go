@@ -133,40 +133,38 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 	if err := w.readDefinitions(ctx); err != nil {
 		return err
 	}
-	origin := w.origin(iv.Mark)
+	// The next page is read and its batches are born while this one is inserted: decoding definitions costs about as
+	// much as inserting batches, and the database has its own processor.
 	var failed []failure
-	for after := capri.TaskID(0); ; {
-		tasks, err := w.store.TakingPart(ctx, p, iv.Mark, after, page)
+	pages := make(chan born, 1)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var eg errgroup.Group
+	eg.Go(func() error {
+		defer close(pages)
+		return w.readPages(reading, p, iv, pages)
+	})
+	for b := range pages {
+		ins, bad, err := w.insert(ctx, b.batches, nil)
 		if err != nil {
-			return err
-		}
-		batches := make([]*capri.NewBatch, 0, len(tasks))
-		for _, t := range tasks {
-			b, err := w.birth(t, iv, origin)
-			if err != nil {
-				failed = append(failed, failure{t.ID, t.Name, 1, err})
-				continue
+			stop()
+			for range pages { // the reader may be waiting to hand over
 			}
-			batches = append(batches, b)
+			return errors.Join(err, ignoreCanceled(eg.Wait()))
 		}
-		ins, bad, err := w.insert(ctx, batches, nil)
-		if err != nil {
-			return err
-		}
-		for _, b := range ins.Made {
-			if b.State == capri.Finished {
+		for _, nb := range ins.Made {
+			if nb.State == capri.Finished {
 				m.Skipped++
 			} else {
 				m.Made++
 			}
 		}
 		m.Present += len(ins.Present)
-		failed = append(failed, w.named(bad, tasks)...)
-		m.Expected += len(tasks)
-		if len(tasks) < page {
-			break
-		}
-		after = tasks[len(tasks)-1].ID
+		failed = append(append(failed, b.failed...), w.named(bad, b.tasks)...)
+		m.Expected += len(b.tasks)
+	}
+	if err := eg.Wait(); err != nil {
+		return err
 	}
 	m.Failed = len(failed)
 	for _, f := range failed {
@@ -185,6 +183,50 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 	w.add("skipped", m.Skipped)
 	w.add("failed", m.Failed)
 	return w.store.CompleteMark(ctx, w.turn.Lease, m)
+}
+
+// born is a page of a mark: the tasks that take part, and their batches.
+type born struct {
+	tasks   []*capri.Task
+	batches []*capri.NewBatch
+	failed  []failure
+}
+
+// readPages hands over the tasks that take part in a mark, page by page, with their batches.
+func (w *work) readPages(ctx context.Context, p capri.Period, iv capri.Interval, pages chan<- born) error {
+	origin := w.origin(iv.Mark)
+	for after := capri.TaskID(0); ; {
+		tasks, err := w.store.TakingPart(ctx, p, iv.Mark, after, page)
+		if err != nil {
+			return err
+		}
+		b := born{tasks: tasks, batches: make([]*capri.NewBatch, 0, len(tasks))}
+		for _, t := range tasks {
+			nb, err := w.birth(t, iv, origin)
+			if err != nil {
+				b.failed = append(b.failed, failure{t.ID, t.Name, 1, err})
+				continue
+			}
+			b.batches = append(b.batches, nb)
+		}
+		select {
+		case pages <- b:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if len(tasks) < page {
+			return nil
+		}
+		after = tasks[len(tasks)-1].ID
+	}
+}
+
+// ignoreCanceled drops the error of a reader that was told to stop.
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func (w *work) add(name string, n int) {

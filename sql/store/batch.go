@@ -253,7 +253,7 @@ func (tx *Tx) Hold(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
 
 // Release ends a Hold.
 func (tx *Tx) Release(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
-	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.Held }, set: sq.Eq{"held": 0, "message": ""}, why: why})
+	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.Held && r.State != capri.Finished }, set: sq.Eq{"held": 0, "message": ""}, why: why})
 	return idsOf(rows), err
 }
 
@@ -277,7 +277,7 @@ func (tx *Tx) NewRun(old capri.BatchID, nb *capri.NewBatch) error {
 		}
 		return err
 	}
-	return tx.revokeRun(rows[0])
+	return tx.revokeRun(rows[0], nb)
 }
 
 func ints[T ~int](in []T) []int {

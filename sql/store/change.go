@@ -1,7 +1,9 @@
 package store
 
 import (
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -119,6 +121,11 @@ func (tx *Tx) changeLocked(rows []locked, c change) error {
 		if err := tx.events(ids, c.why); err != nil {
 			return err
 		}
+		if c.set["state"] == int(capri.Waiting) {
+			if err := tx.proveAgain(slices.DeleteFunc(slices.Clone(part), func(r locked) bool { return r.State != capri.Running })); err != nil {
+				return err
+			}
+		}
 		if c.alert == nil {
 			continue
 		}
@@ -151,6 +158,8 @@ func (tx *Tx) events(ids []capri.BatchID, why string) error {
 
 // Alert puts an alert into the outbox; the same key again is the same alert.
 func (tx *Tx) Alert(a capri.Alert) error {
+	const most = 16_000 // characters; of four bytes each they still fit the column
+	a.Key = alertKey(a.Key)
 	found := 0
 	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("alert").Where(sq.Eq{"alert_key": a.Key}).Suffix(tx.s.d.ForShare), &found); err != nil {
 		return err
@@ -159,8 +168,18 @@ func (tx *Tx) Alert(a capri.Alert) error {
 		return nil
 	}
 	_, err := tx.exec(sq.Insert("alert").Columns("alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at").
-		Values(cut(a.Key, 255), int(a.Level), a.Kind, int64(a.Task), int64(a.Batch), cut(a.Title, 255), a.Text, int64(tx.Now)))
+		Values(a.Key, int(a.Level), a.Kind, int64(a.Task), int64(a.Batch), cut(a.Title, 255), cut(a.Text, most), int64(tx.Now)))
 	return err
+}
+
+// alertKey fits a key to its column. A long one ends in its hash, so that two that differ late stay two.
+func alertKey(key string) string {
+	const most = 255
+	if short := cut(key, most); short == key {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return cut(key, most-17) + "#" + hex.EncodeToString(sum[:8])
 }
 
 func idsOf(rows []locked) []capri.BatchID {
@@ -192,8 +211,10 @@ func idIn[T ~int64](column string, ids []T) sq.Sqlizer {
 	return sq.Expr(b.String())
 }
 
-// cut shortens text to n characters, at a character's boundary, for a column of that length.
+// cut shortens text to n characters, at a character's boundary, for a column of that length. Bytes that are no UTF-8
+// become ?: MySQL refuses them, and what a job or a driver said in another encoding must not keep its batch from ending.
 func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= n {
 		return s
 	}
@@ -204,6 +225,10 @@ func cut(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
+// bulkBytes bounds the text in one statement: a server takes no packet above its max_allowed_packet (MariaDB 16 MB)
+// and ends the connection instead, which looks like a lost one.
+const bulkBytes = 4 << 20
+
 // bulk inserts many rows by few statements. The text is the same for each full chunk, which spares the builder's
 // work: a mark at 00:01 inserts some hundred thousand rows.
 func (tx *Tx) bulk(table string, columns []string, n int, row func(i int, args []any) []any) error {
@@ -211,11 +236,15 @@ func (tx *Tx) bulk(table string, columns []string, n int, row func(i int, args [
 	head := "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES "
 	tuple := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
 	args := make([]any, 0, min(n, per)*len(columns))
-	for from := 0; from < n; from += per {
-		to := min(n, from+per)
+	for from, to := 0, 0; from < n; from = to {
 		args = args[:0]
-		for i := from; i < to; i++ {
-			args = row(i, args)
+		for bytes := 0; to < n && to < from+per && bytes < bulkBytes; to++ {
+			args = row(to, args)
+			for _, a := range args[len(args)-len(columns):] {
+				if text, ok := a.(string); ok {
+					bytes += len(text)
+				}
+			}
 		}
 		if _, err := tx.execText(head+strings.Repeat(tuple, to-from)[1:], args...); err != nil {
 			return err

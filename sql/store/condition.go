@@ -203,32 +203,92 @@ func (tx *Tx) waitAgain(rows []locked, why string) error {
 	}
 	_, err := tx.change(assigned, change{from: func(r locked) bool { return r.State == capri.Assigned && r.Unmet > 0 },
 		set: sq.Eq{"state": int(capri.Waiting), "node": "", "assign_time": nil, "message": cut(why, 1000)}, why: why})
-	return err
-}
-
-// revokeRun makes what rested on a run's success wait again: children of its batch_no, and batches that read a path
-// it produces. Only batches whose job has not started; what runs already has read what it read.
-func (tx *Tx) revokeRun(old locked) error {
-	children, err := tx.ids(sq.Select("p.batch_id").From("tparent_data p").Join("task_work w ON w.id = p.batch_id").
-		Where(sq.Eq{"p.parent_task_id": int64(old.TaskID), "p.parent_batch_no": string(old.BatchNo), "p.state": 1}).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
 	if err != nil {
 		return err
 	}
-	var hashes []int64
-	if old.Kinds&kindOutputs != 0 {
-		err := tx.query(sq.Select("path_hash").From("task_data").Where(sq.Eq{"batch_id": int64(old.ID), "type": typeOutput}), func(r *sql.Rows) error {
-			var h int64
-			err := r.Scan(&h)
-			hashes = append(hashes, h)
-			return err
-		})
+	// Where any one of a group is enough, another one may have come true while this one sufficed, and nobody marked it.
+	return tx.lookAgain(slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return r.Kinds&kindGrouped == 0 }))
+}
+
+// proveAgain is for batches that return to waiting from their worker. While they were there their conditions were
+// left alone: a job that runs has read what it read. But the next attempt is another start. So what they rest on is
+// proved once more: a parent may have a new run, a third party may have taken its word back. And what was revoked while
+// they prepared may have come true again, when nobody looked at them since they did not wait.
+func (tx *Tx) proveAgain(rows []locked) error {
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return r.Kinds&(kindPaths|kindThirdParty|kindParents|kindGrouped) == 0 })
+	if len(rows) == 0 {
+		return nil
+	}
+	changed, err := tx.exec(sq.Update("tparent_data").Set("state", 0).Where(sq.Eq{"state": 1}).Where(idIn("batch_id", idsOf(rows))).Where("NOT " + parentSucceeded("tparent_data")))
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(sq.Update("tthird_data").Set("state", 0).Where(sq.Eq{"state": 1}).Where(idIn("batch_id", idsOf(rows))).Where("NOT " + thirdPartyReady("tthird_data")))
+	if err != nil {
+		return err
+	}
+	changed += n
+	hashes, err := tx.hashes(sq.Select("DISTINCT path_hash").From("task_data").Where(sq.Eq{"type": typeInput, "+state": 1}).Where(idIn("batch_id", idsOf(rows))))
+	if err != nil {
+		return err
+	}
+	unsure, err := tx.unsurePaths(hashes)
+	if err != nil {
+		return err
+	}
+	if len(unsure) > 0 {
+		n, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(sq.Eq{"type": typeInput, "+state": 1}).Where(idIn("batch_id", idsOf(rows))).Where(idIn("+path_hash", unsure)))
 		if err != nil {
 			return err
 		}
+		changed += n
+	}
+	if changed > 0 {
+		if err := tx.recount(rows); err != nil {
+			return err
+		}
+	} else {
+		rows = slices.DeleteFunc(rows, func(r locked) bool { return r.Unmet == 0 })
+	}
+	return tx.lookAgain(rows)
+}
+
+// lookAgain makes the dependency service look at batches as if they were new.
+func (tx *Tx) lookAgain(rows []locked) error {
+	type span struct{ from, to capri.BatchID }
+	var spans []span
+	for _, r := range rows { // ids ascend, as lock returns them
+		if last := len(spans) - 1; last >= 0 && spans[last].to+1 == r.ID {
+			spans[last].to = r.ID
+			continue
+		}
+		spans = append(spans, span{r.ID, r.ID})
+	}
+	return tx.bulk("dependency_change", []string{"kind", "from_id", "to_id"}, len(spans), func(i int, args []any) []any {
+		return append(args, changedBatches, int64(spans[i].from), int64(spans[i].to))
+	})
+}
+
+// revokeRun makes what rested on a run's success wait again: children of its batch_no, and batches that read a path
+// that it, or the run which takes its place, produces. Only batches whose job has not started; what runs already has
+// read what it read (see proveAgain). The old run's row is locked, so nobody meets any more of them until commit; the
+// reads lock too, because an older snapshot of this transaction need not show those that were met just before.
+func (tx *Tx) revokeRun(old locked, next *capri.NewBatch) error {
+	children, err := tx.ids(sq.Select("batch_id").From("tparent_data").
+		Where(sq.Eq{"parent_task_id": int64(old.TaskID), "parent_batch_no": string(old.BatchNo), "state": 1}).Suffix(tx.s.d.ForShare))
+	if err != nil {
+		return err
+	}
+	hashes := hashesOf(next.Outputs)
+	if old.Kinds&kindOutputs != 0 {
+		before, err := tx.hashes(sq.Select("path_hash").From("task_data").Where(sq.Eq{"batch_id": int64(old.ID), "type": typeOutput}))
+		if err != nil {
+			return err
+		}
+		hashes = append(hashes, before...)
 	}
 	if len(hashes) > 0 {
-		readers, err := tx.ids(sq.Select("d.batch_id").From("task_data d").Join("task_work w ON w.id = d.batch_id").
-			Where(sq.Eq{"d.type": typeInput, "d.state": 1}).Where(idIn("d.path_hash", hashes)).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+		readers, err := tx.ids(sq.Select("batch_id").From("task_data").Where(sq.Eq{"type": typeInput, "state": 1}).Where(idIn("path_hash", hashes)).Suffix(tx.s.d.ForShare))
 		if err != nil {
 			return err
 		}
@@ -251,6 +311,17 @@ func (tx *Tx) revokeRun(old locked) error {
 		}
 	}
 	return tx.waitAgain(rows, fmt.Sprintf("batch_no %s of a parent runs again", old.BatchNo))
+}
+
+func (tx *Tx) hashes(q sq.SelectBuilder) ([]int64, error) {
+	var hashes []int64
+	err := tx.query(q, func(r *sql.Rows) error {
+		var h int64
+		err := r.Scan(&h)
+		hashes = append(hashes, h)
+		return err
+	})
+	return hashes, err
 }
 
 func (tx *Tx) ids(q sq.SelectBuilder) ([]capri.BatchID, error) {
@@ -328,18 +399,8 @@ func (s *Store) MeetChanged(ctx context.Context, lease capri.Lease, changes []De
 			return 0, 0, s.fault("look for children", err)
 		}
 	}
-	slices.Sort(candidates)
-	candidates = slices.Compact(candidates)
-	for _, part := range chunks(candidates, meetBatch) {
-		m, f := 0, 0
-		err := s.WriteAs(ctx, "meet conditions", lease, func(tx *Tx) (err error) {
-			m, f, err = tx.meet(part)
-			return err
-		})
-		if err != nil {
-			return met, free, err
-		}
-		met, free = met+m, free+f
+	if met, free, err = s.meetAll(ctx, lease, candidates); err != nil {
+		return met, free, err
 	}
 	// If the process dies before this, the same changes are looked at once more: meeting again changes nothing.
 	ids := make([]int64, len(changes))
@@ -494,19 +555,11 @@ func (tx *Tx) meetPaths(ids []capri.BatchID, hashes []int64) (met, free int, err
 	if err != nil {
 		return 0, 0, err
 	}
-	unsure := map[int64]bool{}
-	err = tx.query(sq.Select("o.path_hash").From("task_data o").Join("task_work w ON w.id = o.batch_id").
-		Where(sq.Eq{"o.type": typeOutput, "o.state": []int{0, 1}}).Where(idIn("o.path_hash", hashes)).
-		Where("w.latest = 1 AND NOT (w.state = 3 AND w.finish_state = 1)").Suffix(tx.s.d.ForShare), func(r *sql.Rows) error {
-		var h int64
-		err := r.Scan(&h)
-		unsure[h] = true
-		return err
-	})
+	unsure, err := tx.unsurePaths(hashes)
 	if err != nil {
 		return 0, 0, err
 	}
-	hashes = slices.DeleteFunc(slices.Clone(hashes), func(h int64) bool { return unsure[h] })
+	hashes = slices.DeleteFunc(slices.Clone(hashes), func(h int64) bool { return slices.Contains(unsure, h) })
 	if len(hashes) == 0 || len(rows) == 0 {
 		return 0, 0, nil
 	}
@@ -522,6 +575,17 @@ func (tx *Tx) meetPaths(ids []capri.BatchID, hashes []int64) (met, free int, err
 		return 0, 0, nil
 	}
 	return tx.recounted(rows)
+}
+
+// unsurePaths are those of the paths that a known batch produces whose latest run has not succeeded. The rows that
+// say so stay locked until commit, and so does the place where another such batch would be inserted.
+func (tx *Tx) unsurePaths(hashes []int64) ([]int64, error) {
+	if len(hashes) == 0 {
+		return nil, nil
+	}
+	return tx.hashes(sq.Select("o.path_hash").From("task_data o").Join("task_work w ON w.id = o.batch_id").
+		Where(sq.Eq{"o.type": typeOutput, "o.state": []int{0, 1}}).Where(idIn("o.path_hash", hashes)).
+		Where("w.latest = 1 AND NOT (w.state = 3 AND w.finish_state = 1)").Suffix(tx.s.d.ForShare))
 }
 
 func hashesOf(paths []capri.PathCondition) []int64 {
@@ -601,8 +665,7 @@ func (tx *Tx) ReportThirdParty(code string, p capri.Period, no capri.BatchNo, sa
 		return err
 	}
 	same := sq.Eq{"code": code, "period": int(p), "batch_no": string(no)}
-	ids, err := tx.ids(sq.Select("d.batch_id").From("tthird_data d").Join("task_work w ON w.id = d.batch_id").
-		Where(sq.Eq{"d.code": code, "d.period": int(p), "d.batch_no": string(no), "d.state": 1}).Where("(w.state < 2 OR (w.state = 2 AND w.start_time IS NULL))"))
+	ids, err := tx.ids(sq.Select("batch_id").From("tthird_data").Where(same).Where(sq.Eq{"state": 1}).Suffix(tx.s.d.ForShare)) // locks: see revokeRun
 	if err != nil {
 		return err
 	}
@@ -684,7 +747,9 @@ func (s *Store) SweepUnmet(ctx context.Context, lease capri.Lease) (repaired int
 		return 0, s.fault("recount waiting batches", err)
 	}
 	for _, part := range chunks(wrong, s.d.ChunkRows) {
+		n := 0
 		err := s.WriteAs(ctx, "repair counts", lease, func(tx *Tx) error {
+			n = 0
 			rows, err := tx.lock(part)
 			if err != nil {
 				return err
@@ -704,7 +769,7 @@ func (s *Store) SweepUnmet(ctx context.Context, lease capri.Lease) (repaired int
 				if before[r.ID] == r.Unmet { // it changed between the look and the lock, and is right
 					continue
 				}
-				repaired++
+				n++
 				if err := tx.Alert(capri.Alert{Key: fmt.Sprintf("unmet_repaired:%d:%d", r.ID, tx.Now), Level: capri.Severe, Kind: "unmet_repaired", Task: r.TaskID, Batch: r.ID,
 					Title: fmt.Sprintf("The count of unmet conditions of batch %d was wrong", r.ID),
 					Text:  fmt.Sprintf("unmet was %d, its conditions say %d. It was repaired; this is a fault of Capri, please report it.", before[r.ID], r.Unmet)}); err != nil {
@@ -716,6 +781,42 @@ func (s *Store) SweepUnmet(ctx context.Context, lease capri.Lease) (repaired int
 		if err != nil {
 			return repaired, err
 		}
+		repaired += n
 	}
 	return repaired, nil
+}
+
+// HealUnmet meets the parent and third-party conditions of waiting batches that rest on a fact which holds already, as
+// MeetChanged would have if it had been told. In ordinary life it finds at most what is about to be met: it is there so
+// that no lost line of dependency_change can keep a batch waiting for ever.
+func (s *Store) HealUnmet(ctx context.Context, lease capri.Lease) (met, free int, err error) {
+	var candidates []capri.BatchID
+	for _, q := range []sq.SelectBuilder{
+		sq.Select("w.id").From("task_work w").Where("w.state = 0 AND w.unmet > 0 AND w.kinds & 12 <> 0 AND EXISTS (SELECT 1 FROM tparent_data d WHERE d.batch_id = w.id AND d.state = 0 AND " + parentSucceeded("d") + ")"),
+		sq.Select("w.id").From("task_work w").Where("w.state = 0 AND w.unmet > 0 AND w.kinds & 2 <> 0 AND EXISTS (SELECT 1 FROM tthird_data d WHERE d.batch_id = w.id AND d.state = 0 AND " + thirdPartyReady("d") + ")"),
+	} {
+		ids, err := s.batchIDs(ctx, q)
+		if err != nil {
+			return 0, 0, s.fault("look for conditions that are met", err)
+		}
+		candidates = append(candidates, ids...)
+	}
+	return s.meetAll(ctx, lease, candidates)
+}
+
+// meetAll meets what is proved of the candidates, some at a time.
+func (s *Store) meetAll(ctx context.Context, lease capri.Lease, candidates []capri.BatchID) (met, free int, err error) {
+	slices.Sort(candidates)
+	for _, part := range chunks(slices.Compact(candidates), meetBatch) {
+		m, f := 0, 0
+		err := s.WriteAs(ctx, "meet conditions", lease, func(tx *Tx) (err error) {
+			m, f, err = tx.meet(part)
+			return err
+		})
+		if err != nil {
+			return met, free, err
+		}
+		met, free = met+m, free+f
+	}
+	return met, free, nil
 }

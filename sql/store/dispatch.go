@@ -40,7 +40,8 @@ type ReadyAfter struct {
 // readyQuery reads the index task_work_ready in its own order, so its cost grows with what is ready and not with what
 // waits or has finished. EXPLAIN of it is a golden file.
 func readyQuery(now, latest capri.Instant, after ReadyAfter, limit int) sq.SelectBuilder {
-	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "w.skip_at", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.message").
+	// What has started in time is repeated however late: skip_after is about starting, and skipping would hide a failure.
+	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "CASE WHEN w.failures + w.losses = 0 THEN w.skip_at END", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.message").
 		From("task_work w").Join("task t ON t.id = w.task_id").
 		Where("w.state = 0 AND w.unmet = 0").
 		Where("w.held = 0 AND w.kill_request = 0 AND w.quality_state IN (0, 3) AND t.enabled = 1 AND w.not_before <= ?", int64(now)).
@@ -118,6 +119,7 @@ func (s *Store) Assign(ctx context.Context, lease capri.Lease, assignments []Ass
 	for _, part := range chunks(assignments, s.d.ChunkRows) {
 		n := 0
 		err := s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
+			n = 0
 			if paused, err := tx.dispatchPaused(); err != nil || paused {
 				return err // proved here, so that no batch is placed after a pause was acknowledged
 			}
@@ -192,7 +194,7 @@ func (s *Store) EndUnplaced(ctx context.Context, lease capri.Lease, how capri.Fi
 		n := 0
 		err := s.WriteAs(ctx, fmt.Sprintf("end batches as %s", how), lease, func(tx *Tx) error {
 			c := tx.ending(how, why)
-			c.from = func(r locked) bool { return r.State == capri.Waiting && r.Unmet == 0 }
+			c.from = func(r locked) bool { return r.State == capri.Waiting && r.Unmet == 0 && !r.Held }
 			rows, err := tx.change(part, c)
 			n = len(rows)
 			return err
