@@ -9,7 +9,6 @@ import (
 
 	"capri"
 	"capri/birth"
-	"capri/lineage"
 	"capri/sql/store"
 	"capri/wake"
 )
@@ -82,6 +81,7 @@ func (a *Actions) ColdStart(ctx context.Context, who string, r ColdStartRequest)
 	byDepth(items)
 	if !r.Preview {
 		if err := a.coldMake(ctx, who, r, maker, items, now); err != nil {
+			a.log.Warn("a cold start stopped in the middle; the same one again makes the rest", "who", who, "period", r.Period, "from", r.From, "to", r.To, "err", err)
 			return nil, err
 		}
 	}
@@ -150,7 +150,7 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) ([]*birth.T
 
 // coldItems lists every interval of the range in which a task is valid.
 func (a *Actions) coldItems(r ColdStartRequest, tasks []*birth.Task, now capri.Instant) ([]ColdStartItem, error) {
-	from, to, err := a.Range(r.From, r.To, !r.ByData)
+	from, to, err := a.timeRange(r.From, r.To, !r.ByData)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +215,9 @@ func (a *Actions) coldItems(r ColdStartRequest, tasks []*birth.Task, now capri.I
 	return items, nil
 }
 
-// Range reads a range of times that people wrote and gives it half open. included tells whether its end belongs
+// timeRange reads a range of times that people wrote and gives it half open. included tells whether its end belongs
 // to it, as in a range on schedule_time.
-func (a *Actions) Range(fromText, toText string, included bool) (from, to capri.Instant, err error) {
+func (a *Actions) timeRange(fromText, toText string, included bool) (from, to capri.Instant, err error) {
 	if from, err = a.calendar.ParseTime(fromText); err != nil {
 		return 0, 0, named("from", err)
 	}
@@ -294,7 +294,7 @@ func (a *Actions) coldMaker(ctx context.Context, items []ColdStartItem) (*birth.
 			refs[it.task.ID] = ref
 		}
 	}
-	depths := depthsOf(items, refs)
+	depths := depthsOf(items)
 	for i := range items {
 		items[i].depth = depths[items[i].task.ID]
 	}
@@ -303,7 +303,7 @@ func (a *Actions) coldMaker(ctx context.Context, items []ColdStartItem) (*birth.
 
 // depthsOf counts for each task how many of the others stand above it on the longest way. Tasks that wait for
 // each other's earlier intervals have no order; there the schedule time decides.
-func depthsOf(items []ColdStartItem, refs map[capri.TaskID]lineage.Ref) map[capri.TaskID]int {
+func depthsOf(items []ColdStartItem) map[capri.TaskID]int {
 	tasks := map[capri.TaskID]*birth.Task{}
 	for _, it := range items {
 		tasks[it.task.ID] = it.task

@@ -7,6 +7,7 @@ import (
 	"capri"
 	"capri/api/wire"
 	"capri/auth"
+	"capri/sql/store"
 )
 
 func (s *server) nodeOperations() {
@@ -69,7 +70,7 @@ func (s *server) services(ctx context.Context, _ *none) (*body[[]wire.Service], 
 
 var sharedLeases = []string{"reschedule", "lost-nodes", "zombie"}
 
-func (s *server) lastRun(w *wire.Service, runs runsByService) {
+func (s *server) lastRun(w *wire.Service, runs map[string]store.ServiceRun) {
 	r, ok := runs[w.Service]
 	if !ok {
 		return

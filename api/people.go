@@ -10,8 +10,6 @@ import (
 	"capri/sql/store"
 )
 
-type runsByService = map[string]store.ServiceRun
-
 func (s *server) peopleOperations() {
 	gone := status(http.StatusNoContent)
 	register(s, auth.ReadOnly, http.MethodGet, "/users", "list-users", "People by name", s.users)

@@ -220,7 +220,7 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 		if auth.IsNobody(err) {
 			// Slows down whoever tries keys, and nobody else.
 			select {
-			case <-time.After(100 * time.Millisecond): //nolint:forbidigo // a delay on purpose
+			case <-time.After(100 * time.Millisecond): // a delay on purpose
 			case <-r.Context().Done():
 			}
 			s.Log.Info("refused: no valid key", "method", r.Method, "path", r.URL.Path, "from", remote(r))

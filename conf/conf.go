@@ -13,6 +13,7 @@
 package conf
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -290,7 +291,8 @@ func sortedKeys(m map[string]string) []string {
 
 // reason cuts the path off a *PathError: the message names the file already.
 func reason(err error) string {
-	if pe, ok := err.(*os.PathError); ok {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
 		return pe.Err.Error()
 	}
 	return err.Error()

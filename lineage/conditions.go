@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,8 +46,8 @@ func Compile(t *capri.Task) (*Compiled, error) {
 		if err == nil {
 			return false
 		}
-		fe, ok := err.(*capri.FieldError)
-		if !ok {
+		var fe *capri.FieldError
+		if !errors.As(err, &fe) {
 			fe = &capri.FieldError{Want: err.Error()}
 		}
 		bad = append(bad, &capri.FieldError{Field: field, Value: fe.Value, Want: fe.Want})

@@ -297,7 +297,7 @@ func (p *Planner) choose(c class, strategy string) int {
 			return -1 // at least as much as what nobody in the group had left
 		}
 	}
-	place := -1
+	var place int
 	switch strategy {
 	case capri.RoundRobin:
 		if g.last < 0 {

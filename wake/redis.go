@@ -3,8 +3,11 @@ package wake
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +27,8 @@ type Redis struct {
 	out    chan string
 	id     string // the first word of what this process sends, so that it does not wake itself twice
 	up     atomic.Bool
+	silent time.Duration // after so long without a word Redis is asked for one, and is given as long again to answer
+	retry  time.Duration
 }
 
 // RedisOptions name the server.
@@ -33,14 +38,18 @@ type RedisOptions struct {
 	DB       int
 }
 
+// The client library has one logger for the whole process, and no lock around it.
+var setLogger sync.Once
+
 // NewRedis makes the waker; Run connects it.
 func NewRedis(o RedisOptions, log *slog.Logger) *Redis {
-	redis.SetLogger(quiet{log})
-	return &Redis{Local: NewLocal(), log: log, out: make(chan string, 256), id: rand.Text(), client: redis.NewClient(&redis.Options{
-		Addr: o.Addr, Password: o.Password, DB: o.DB,
-		// A Redis that is down has to fail at once: by default one command took three seconds.
-		MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
-	})}
+	setLogger.Do(func() { redis.SetLogger(quiet{log}) })
+	return &Redis{Local: NewLocal(), log: log, out: make(chan string, 256), id: rand.Text(), silent: 5 * time.Second, retry: time.Second,
+		client: redis.NewClient(&redis.Options{
+			Addr: o.Addr, Password: o.Password, DB: o.DB,
+			// A Redis that is down has to fail at once: by default one command took three seconds.
+			MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+		})}
 }
 
 // Up tells whether Redis answers; pollers look more often while it does not.
@@ -64,16 +73,18 @@ func (r *Redis) Wake(topics ...string) {
 
 // Run sends and receives until ctx ends, and connects again whenever the connection is lost.
 func (r *Redis) Run(ctx context.Context) {
+	var sending sync.WaitGroup
+	sending.Go(func() { r.send(ctx) })
 	defer r.client.Close()
-	go r.send(ctx)
+	defer sending.Wait()
 	for ctx.Err() == nil {
 		r.receive(ctx)
-		if r.up.Swap(false) {
+		if r.up.Swap(false) && ctx.Err() == nil {
 			r.log.Warn("Redis does not answer: wake-ups wait for the polls until it does")
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(r.retry):
 		}
 	}
 }
@@ -91,29 +102,42 @@ func (r *Redis) send(ctx context.Context) {
 	}
 }
 
+// receive subscribes and hands on what it hears until the connection fails or Redis falls silent.
 func (r *Redis) receive(ctx context.Context) {
 	sub := r.client.Subscribe(ctx, channel)
 	defer sub.Close()
-	// A read under way does not see that ctx ends, and a stop would wait for it.
-	defer context.AfterFunc(ctx, func() { sub.Close() })()
-	if _, err := sub.Receive(ctx); err != nil {
+	defer context.AfterFunc(ctx, func() { sub.Close() })() // reading looks at ctx only before and after
+	if _, err := sub.ReceiveTimeout(ctx, r.silent); err != nil {
 		return
 	}
 	r.up.Store(true)
 	// Something may have been said while nobody listened.
 	r.Local.wakeAll()
+	asked := false
 	for {
-		m, err := sub.ReceiveTimeout(ctx, 10*time.Second)
-		if err != nil {
-			if ctx.Err() != nil || sub.Ping(ctx) != nil {
+		m, err := sub.ReceiveTimeout(ctx, r.silent)
+		var silence net.Error
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &silence) && silence.Timeout():
+			// A Redis that was stopped keeps its connections: that the question can be sent says nothing.
+			if asked || sub.Ping(ctx) != nil {
 				return
 			}
+			asked = true
 			continue
+		case err != nil:
+			return
 		}
-		if m, ok := m.(*redis.Message); ok {
+		asked = false
+		switch m := m.(type) {
+		case *redis.Message:
 			if from, topics, _ := strings.Cut(m.Payload, " "); from != r.id {
 				r.Local.Wake(strings.Fields(topics)...)
 			}
+		case *redis.Subscription: // the library has connected anew on its own
+			r.Local.wakeAll()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 
 	"capri/internal/bench"
 )
@@ -19,12 +20,24 @@ func main() {
 	flag.StringVar(&o.Dir, "dir", ".", "where SQLite files are made; on a real disk, since fsync is part of what is measured")
 	flag.StringVar(&o.Bin, "bin", "bin", "folder of capri and capri-shim")
 	out := flag.String("json", "bench.json", "where the figures go")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of the run")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "capri-bench:", err)
+			os.Exit(1)
+		}
+	}
 	figures, err := bench.Run(context.Background(), o)
 	ok := bench.Table(os.Stdout, figures)
 	if err == nil {
 		err = bench.WriteJSON(*out, figures)
 	}
+	pprof.StopCPUProfile()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "capri-bench:", err)
 		os.Exit(1)

@@ -442,7 +442,7 @@ func copyLog(ctx context.Context, c *client.Client, id capri.BatchID, attempt in
 		select {
 		case <-ctx.Done():
 			return nil // Ctrl-C is how one stops following
-		case <-time.After(500 * time.Millisecond): //nolint:forbidigo // a person watches
+		case <-time.After(500 * time.Millisecond): // a person watches
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 		}
 		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
-	l, err := listen(c.Listen)
+	l, err := listen(ctx, c.Listen)
 	if err != nil {
 		return err
 	}

@@ -153,8 +153,9 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 }
 
 // listen binds an address, with an error that says what to do.
-func listen(address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, capri.Conflict("cannot listen on %s (%v): stop what listens there, or choose another address with --listen", address, err)
 	}

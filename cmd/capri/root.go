@@ -188,7 +188,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// names takes exactly one argument, or at least one, and says what is missing.
+// oneArg takes exactly one argument, someArgs at least one, and noArgs none; they say what is missing, or too much.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -63,7 +63,7 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
 		return err
 	}
-	l, err := listen(c.Listen)
+	l, err := listen(ctx, c.Listen)
 	if err != nil {
 		return err
 	}

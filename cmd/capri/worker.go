@@ -57,7 +57,7 @@ func (a *app) worker(ctx context.Context, c *conf.Config, address string) error 
 		return err
 	}
 	defer p.close()
-	l, err := listen(address)
+	l, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -293,6 +293,7 @@ func (d *db) rows(ctx context.Context, table string) (columns []string, rows [][
 		}
 		rows = append(rows, row)
 	}
+	d.must(r.Err())
 	return columns, rows
 }
 

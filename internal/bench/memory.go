@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,7 +76,7 @@ func (b *Bench) memory(ctx context.Context, d *db) error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the batches were not generated within 3 minutes")
+			return errors.New("the batches were not generated within 3 minutes")
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

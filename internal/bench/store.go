@@ -150,7 +150,10 @@ func (d *db) analyze(ctx context.Context) {
 	}
 	rows, err := d.plain.QueryContext(ctx, "ANALYZE TABLE task_work")
 	d.must(err)
-	rows.Close()
+	defer rows.Close()
+	for rows.Next() { // its answer is a result set
+	}
+	d.must(rows.Err())
 }
 
 // dispatch: a hundred thousand ready batches to a hundred nodes.

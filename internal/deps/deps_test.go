@@ -73,7 +73,7 @@ sql/sqltest         : capri sql/dialect sql/schema sql/store internal/testenv SQ
 internal/workload   : capri calendar definition lineage birth sql/store
 action/actiontest   : capri calendar cron definition action sql/store sql/sqltest wake birth auth TESTIFY
 internal/cluster    : capri conf sql/store sql/sqltest lease wake services services/* auth action api api/wire client worker worker/* master internal/testenv
-internal/bench      : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL
+internal/bench      : internal/workload capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL
 
 # the programs: flags and wiring
 cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* master CLI YAML SYNC SYS

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -338,13 +339,14 @@ func (w *work) named(bad []failure, tasks []*capri.Task) []failure {
 }
 
 func (w *work) alertMany(ctx context.Context, p capri.Period, iv capri.Interval, failed []failure) error {
-	text := fmt.Sprintf("%d tasks have no batch for %s.", len(failed), iv.BatchNo)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d tasks have no batch for %s.", len(failed), iv.BatchNo)
 	for _, f := range failed[:manyFailed] {
-		text += fmt.Sprintf("\n%s: %v", f.name, f.err)
+		fmt.Fprintf(&text, "\n%s: %v", f.name, f.err)
 	}
 	return w.store.WriteAs(ctx, "alert of a failed mark", w.turn.Lease, func(tx *store.Tx) error {
 		return tx.Alert(capri.Alert{Key: fmt.Sprintf("generate_many_failed:%d:%d", p, iv.Mark), Level: capri.Severe, Kind: "generate_many_failed",
-			Title: fmt.Sprintf("%d tasks failed at the %s mark %s", len(failed), p, iv.BatchNo), Text: text})
+			Title: fmt.Sprintf("%d tasks failed at the %s mark %s", len(failed), p, iv.BatchNo), Text: text.String()})
 	})
 }
 

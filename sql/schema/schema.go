@@ -9,6 +9,7 @@ package schema
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -263,7 +264,12 @@ func locked(ctx context.Context, db *sql.DB, d *dialect.Dialect, fn func(*goose.
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	defer conn.Close()
+	// This connection is idle while others migrate; the store's short wait_timeout would end it, and the lock with it.
+	// So it must not go back to the pool.
+	defer conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // that is the error it gives back
+	if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = 28800"); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
 	var got sql.NullInt64
 	// Less than the connections' read time-out of 60 s, which would end the waiting with a broken connection.
 	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('capri_migrate', 50)").Scan(&got); err != nil {

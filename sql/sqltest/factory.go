@@ -3,6 +3,7 @@ package sqltest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func (db *DB) Tasks(t testing.TB, n int, change func(i int, s *capri.Spec)) []*c
 			}
 			saves[i] = store.TaskSave{Task: tasks[i], ValidFrom: instant(t, tasks[i].Valid.From), ValidTo: instant(t, tasks[i].Valid.To)}
 		}
-		known, err := tx.Tasks(store.TaskFilter{Names: append(names, parents...), WithDeleted: true})
+		known, err := tx.Tasks(store.TaskFilter{Names: slices.Concat(names, parents), WithDeleted: true})
 		if err != nil {
 			return err
 		}

@@ -440,7 +440,6 @@ func (tx *Tx) meet(ids []capri.BatchID) (met, free int, err error) {
 			return 0, 0, err
 		}
 		changed += n
-		n = 0
 		if slices.ContainsFunc(part, func(r locked) bool { return r.Kinds&kindThirdParty != 0 }) {
 			n, err = tx.execText("UPDATE tthird_data SET state = 1 WHERE state = 0 AND " + inText("batch_id", part) + " AND " + thirdPartyReady("tthird_data"))
 			if err != nil {

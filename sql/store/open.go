@@ -119,6 +119,11 @@ func (s *Store) openMySQL(o Options) error {
 		cfg.Params = map[string]string{}
 	}
 	cfg.Params["time_zone"] = "'+00:00'"
+	// A process that freezes inside a transaction keeps its lock on a lease's row. The server ends such a transaction by
+	// itself after this, a little more than a lease's life; by default it would be eight hours without a successor.
+	if cfg.Params["wait_timeout"] == "" {
+		cfg.Params["wait_timeout"] = "10"
+	}
 	cfg.Params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'" // too long is an error, never a silent cut
 	open := func(c *mysql.Config, conns int) (*sql.DB, error) {
 		connector, err := mysql.NewConnector(c)
@@ -140,6 +145,7 @@ func (s *Store) openMySQL(o Options) error {
 	}
 	short := cfg.Clone()
 	short.ReadTimeout, short.WriteTimeout = 5*time.Second, 5*time.Second
+	short.Params["innodb_lock_wait_timeout"] = "4" // the server gives up before we do, and executes nothing behind our back
 	beats := o.BeatConns
 	if beats <= 0 {
 		beats = 3

@@ -143,7 +143,7 @@ func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 	want := min(int64(limit), MaxLimit, max(0, size-offset))
 	c := Chunk{Data: make([]byte, want), Size: size}
 	n, err := f.ReadAt(c.Data, offset)
-	if err != nil && err != io.EOF { // EOF: the job truncated its own output
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the job truncated its own output
 		return Chunk{}, fmt.Errorf("read log %s: %w", name, err)
 	}
 	c.Data = c.Data[:n]

@@ -154,7 +154,7 @@ func (l *life) reconcile(c *call) {
 	l.s.exits.put(lost)
 	l.sendAcks()
 	if leaving {
-		l.send(context.Background(), &shim.Message{Leave: true})
+		_ = l.send(context.Background(), &shim.Message{Leave: true}) // if this fails the connection is gone, and the next hello tells it
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,7 +47,7 @@ func newWorld(t testing.TB) *world {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	w := &world{TB: t, base: base, got: map[capri.Attempt]Exit{}}
-	w.opts = Options{Dir: filepath.Join(base, "shims"), ShimPath: self, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	w.opts = Options{Dir: filepath.Join(base, "shims"), ShimPath: self, Log: slog.New(slog.DiscardHandler)}
 	for _, dir := range []string{"logs", "jobs"} {
 		require.NoError(t, os.Mkdir(filepath.Join(base, dir), 0o700))
 	}

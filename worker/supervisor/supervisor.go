@@ -128,7 +128,7 @@ func (s *Supervisor) retire(l *life) {
 	l.mu.Lock()
 	l.leaving = true
 	l.mu.Unlock()
-	l.post(s.ctx, &shim.Message{Leave: true}) // if this fails it is told after the next hello
+	_ = l.post(s.ctx, &shim.Message{Leave: true}) // if this fails it is told after the next hello
 }
 
 // enlist puts a connected life to work; false means that we are closed.
@@ -312,8 +312,8 @@ func (s *Supervisor) Close() error {
 	for _, l := range lives {
 		l.hangUp()
 	}
-	s.starting.Lock() // whoever starts a shim now sees closed
-	s.starting.Unlock()
+	s.starting.Lock()   // whoever starts a shim now sees closed
+	s.starting.Unlock() //nolint:staticcheck // empty on purpose: it waits for whoever is inside
 	s.wg.Wait()
 	s.exits.close()
 	return nil
