@@ -10,6 +10,7 @@ import (
 
 	"capri"
 	"capri/birth"
+	"capri/cron"
 	"capri/definition"
 	"capri/sql/store"
 	"capri/wake"
@@ -347,20 +348,51 @@ func (a *Actions) afterSave(tx *store.Tx, e *edit) error {
 	for _, s := range e.saves {
 		edited = append(edited, s.ID)
 		if old := e.old[s.Name]; old != nil && fires(old) != fires(s.Task) {
-			if err := tx.ResetCron(s.ID); err != nil {
+			missed, err := a.missed(tx, old, s.Task)
+			if err != nil {
+				return err
+			}
+			if err := tx.ResetCron(s.ID, missed); err != nil {
 				return err
 			}
 		}
 	}
 	for _, t := range e.deleted {
 		if t.Period == capri.Cron {
-			if err := tx.ResetCron(t.ID); err != nil {
+			if err := tx.ResetCron(t.ID, nil); err != nil {
 				return err
 			}
 		}
 	}
 	return tx.RetryFailures(edited)
 }
+
+// missed are the fires of a cron task's old version that have come and that nobody planned, because no master ran: its
+// edit must not lose them. A task that is disabled now takes no part in them.
+func (a *Actions) missed(tx *store.Tx, old, now *capri.Task) ([]store.Fire, error) {
+	if old.Period != capri.Cron || now.Period != capri.Cron || !old.Enabled || !now.Enabled {
+		return nil, nil
+	}
+	from, err := tx.PlannedUntil(old.ID)
+	if err != nil {
+		return nil, err
+	}
+	if from == 0 {
+		from = old.UpdatedAt
+	}
+	e, err := cron.Parse(old.Cron)
+	if err != nil {
+		return nil, err
+	}
+	var fires []store.Fire
+	for _, iv := range a.calendar.CronFires(e, from+1, tx.Now+1, maxMissed) {
+		fires = append(fires, store.Fire{Task: old.ID, At: iv.Mark, DataStart: iv.Start})
+	}
+	return fires, nil
+}
+
+// maxMissed bounds an edit: a month of a fire each minute.
+const maxMissed = 45_000
 
 // fires is what a task's due list depends on.
 func fires(t *capri.Task) string {

@@ -23,10 +23,9 @@ import (
 
 // The limits of design §6.
 const (
-	TTL       = 6 * time.Second
-	Renew     = 2 * time.Second
-	look      = time.Second
-	shortLook = 500 * time.Millisecond
+	TTL   = 6 * time.Second
+	Renew = 2 * time.Second
+	look  = time.Second
 )
 
 // Keeper holds leases for one process. Make it with New and run it with Run.
@@ -37,6 +36,9 @@ type Keeper struct {
 	log    *slog.Logger
 	wanted []string
 	due    func(service string)
+
+	ttl, renewEvery, look time.Duration    // shorter in tests
+	now                   func() time.Time // of this process's monotonic clock
 
 	mu   sync.Mutex
 	held map[string]capri.Lease
@@ -55,7 +57,7 @@ type sighting struct {
 // over at once. due is told of each lease that is won and of each service that somebody triggered: it runs now what
 // may have come due. It must not block.
 func New(s *store.Store, holder string, sole bool, wanted []string, due func(service string), log *slog.Logger) *Keeper {
-	return &Keeper{store: s, holder: holder, sole: sole, log: log, wanted: wanted, due: due, held: map[string]capri.Lease{}, seen: map[string]sighting{}}
+	return &Keeper{ttl: TTL, renewEvery: Renew, look: look, now: time.Now, store: s, holder: holder, sole: sole, log: log, wanted: wanted, due: due, held: map[string]capri.Lease{}, seen: map[string]sighting{}}
 }
 
 // Held gives the lease of a service if this process holds it.
@@ -84,15 +86,15 @@ func (k *Keeper) Run(ctx context.Context) {
 			ensured = k.ensure(ctx)
 		}
 		if ensured {
-			if time.Since(renewed) >= Renew-look/4 {
+			if time.Since(renewed) >= k.renewEvery-k.look/4 {
 				k.renew(ctx)
 				renewed = time.Now()
 			}
 			k.acquire(ctx)
 		}
-		wait := look
+		wait := k.look
 		if !ensured {
-			wait = shortLook
+			wait = k.look / 2
 		}
 		select {
 		case <-ctx.Done():
@@ -156,10 +158,12 @@ func (k *Keeper) acquire(ctx context.Context) {
 		}
 		last := k.seen[lock.Service]
 		if last.epoch != lock.Epoch || last.renewals != lock.Renewals || last.at.IsZero() {
-			last = sighting{lock.Epoch, lock.Renewals, time.Now()}
+			last = sighting{lock.Epoch, lock.Renewals, k.now()}
 			k.seen[lock.Service] = last
 		}
-		if lock.Holder != "" && !k.sole && time.Since(last.at) < TTL {
+		// A grant to ourselves that we do not hold is one whose answer was lost: nobody else waits for it to lapse.
+		free := lock.Holder == "" || lock.Holder == k.holder || k.sole
+		if !free && k.now().Sub(last.at) < k.ttl {
 			continue
 		}
 		l, ok, err := k.store.AcquireLease(ctx, lock.Service, k.holder, lock)

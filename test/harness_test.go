@@ -47,8 +47,22 @@ func environment(home string, more ...string) []string {
 // launch starts capri with these arguments. It is killed when the test ends.
 func launch(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
+	return begin(t, nil, env, args)
+}
+
+// unprivileged is launch without root's rights, before which no directory is closed.
+func unprivileged(t *testing.T, env []string, args ...string) *program {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return begin(t, nil, env, args)
+	}
+	return begin(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}, env, args)
+}
+
+func begin(t *testing.T, attr *syscall.SysProcAttr, env, args []string) *program {
+	t.Helper()
 	p := &program{t: t, name: args[0], cmd: exec.Command(testenv.Binary(t, "capri"), args...), out: &text{}, log: &text{}, ended: make(chan struct{}), began: time.Now()}
-	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = env, t.TempDir(), p.out, p.log
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = env, cluster.OpenDir(t), p.out, p.log, attr
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -171,7 +185,7 @@ func standalone(t *testing.T, slots int, more ...string) *installation {
 	t.Helper()
 	in := &installation{t: t, kind: "sqlite", home: cluster.OpenDir(t)}
 	data := filepath.Join(in.home, "data")
-	in.env = environment(in.home, append([]string{"CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots), "CAPRI_DEPENDENCY_INTERVAL=1s"}, more...)...)
+	in.env = environment(in.home, append([]string{"CAPRI_DATA=" + data, "CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots), "CAPRI_DEPENDENCY_INTERVAL=1s"}, more...)...)
 	in.options, in.key = store.Options{Path: filepath.Join(data, "capri.db")}, filepath.Join(data, "admin.key")
 	t.Cleanup(func() { cluster.KillShims(data) })
 	in.start = func() {
@@ -350,8 +364,8 @@ func (in *installation) apply(yaml string) {
 	in.capri("task", "apply", "-f", file).ok()
 }
 
-// yesterday is a day that is over, by the clock that the programs use.
-var yesterday = time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
+// lately is a day whose mark has come, whatever the minute is now.
+var lately = time.Now().UTC().AddDate(0, 0, -2).Format(time.DateOnly)
 
 // coldStart makes the batches of a day and tells how many are new.
 func (in *installation) coldStart(period, day string, more ...string) int {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // channel is one for all topics: a message is its sender and the topics, separated by spaces. Every process hears every message,
@@ -49,6 +50,8 @@ func NewRedis(o RedisOptions, log *slog.Logger) *Redis {
 			Addr: o.Addr, Password: o.Password, DB: o.DB,
 			// A Redis that is down has to fail at once: by default one command took three seconds.
 			MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+			// Notices of a hosted Redis's upgrades are not for us, and the library's goroutine for them outlives the client.
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})}
 }
 

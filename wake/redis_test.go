@@ -148,11 +148,11 @@ func TestRedis_that_was_never_there_keeps_nobody(t *testing.T) {
 }
 
 func TestRedis_stops_at_once(t *testing.T) {
-	r := NewRedis(RedisOptions{Addr: miniredis.RunT(t).Addr()}, slog.New(slog.DiscardHandler))
+	m := miniredis.RunT(t)
 	for range 3 {
+		r := NewRedis(RedisOptions{Addr: m.Addr()}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		r.client = NewRedis(RedisOptions{Addr: r.client.Options().Addr}, slog.New(slog.DiscardHandler)).client
 		go func() { r.Run(ctx); close(done) }()
 		isUp(t, r, true)
 		began := time.Now()

@@ -317,7 +317,7 @@ func newIDsCommand(a *app, verb, short string, ask bool, do func(*client.Client,
 					return err
 				}
 			}
-			if err := a.confirm(yes, "%s %d batches (%s)", verb, len(args), strings.Join(args, ", ")); err != nil {
+			if err := a.confirm(yes, "%s batch %s", verb, strings.Join(args, ", ")); err != nil {
 				return err
 			}
 		}

@@ -234,7 +234,7 @@ func TestAnEditedCron_replaces_what_is_due_and_not_yet_made(t *testing.T) {
 		w.turn()
 		w.Clock.Set(at("2026-11-20 09:31:00"))
 		w.Task(t, func(s *capri.Spec) { s.Name, s.Period, s.Cron = "c", capri.Cron, "0 */3 * * * ?" })
-		require.NoError(t, w.Store.Write(w.ctx, "edit", "alice", func(tx *store.Tx) error { return tx.ResetCron(task.ID) }))
+		require.NoError(t, w.Store.Write(w.ctx, "edit", "alice", func(tx *store.Tx) error { return tx.ResetCron(task.ID, nil) }))
 		w.turn()
 		w.Clock.Set(at("2026-11-20 09:39:00"))
 		w.turn()

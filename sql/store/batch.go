@@ -353,21 +353,23 @@ func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.Ne
 		}
 		// Somebody made some of them before us, or our own commit got through and its answer did not. The
 		// transaction is rolled back; see which stand, and insert the rest.
-		if in, err = s.present(ctx, batches); err != nil {
+		var ours bool
+		if in, ours, err = s.present(ctx, batches); err != nil || ours {
 			return in, err
 		}
 	}
 	return in, err
 }
 
-// present splits batches into those whose run exists and those to be made.
-func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (Inserted, error) {
+// present splits batches into those whose run exists and those to be made. ours says that the transaction had committed
+// after all, with all that belongs to it: the rows carry the ids that were reserved for it.
+func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inserted, ours bool, err error) {
 	type key struct {
 		task capri.TaskID
 		no   capri.BatchNo
 		run  int
 	}
-	exists := map[key]bool{}
+	exists := map[key]capri.BatchID{}
 	for _, part := range chunks(batches, s.d.ChunkRows) {
 		tasks := make([]capri.TaskID, len(part))
 		var nos []string
@@ -377,23 +379,27 @@ func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (Inserte
 				nos = append(nos, string(b.BatchNo))
 			}
 		}
-		err := query(ctx, s.write, sq.Select("task_id", "batch_no", "run_no").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
+		err := query(ctx, s.write, sq.Select("id", "task_id", "batch_no", "run_no").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
 			var k key
-			err := r.Scan(&k.task, &k.no, &k.run)
-			exists[k] = true
+			var id capri.BatchID
+			err := r.Scan(&id, &k.task, &k.no, &k.run)
+			exists[k] = id
 			return err
 		})
 		if err != nil {
-			return Inserted{}, s.fault("see which batches exist", err)
+			return Inserted{}, false, s.fault("see which batches exist", err)
 		}
 	}
-	var in Inserted
 	for _, b := range batches {
-		if exists[key{b.TaskID, b.BatchNo, b.RunNo}] {
-			in.Present = append(in.Present, b)
-		} else {
+		switch id := exists[key{b.TaskID, b.BatchNo, b.RunNo}]; id {
+		case 0:
 			in.Made = append(in.Made, b)
+		case b.ID:
+			ours = true
+			in.Made = append(in.Made, b)
+		default:
+			in.Present = append(in.Present, b)
 		}
 	}
-	return in, nil
+	return in, ours, nil
 }

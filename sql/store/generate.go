@@ -202,16 +202,31 @@ func (s *Store) PlanFires(ctx context.Context, lease capri.Lease, task capri.Tas
 		if err != nil {
 			return err
 		}
-		return tx.bulk("cron_due", []string{"task_id", "fire", "data_start"}, len(fires), func(i int, a []any) []any {
-			return append(a, int64(fires[i].Task), int64(fires[i].At), int64(fires[i].DataStart))
-		})
+		return tx.insertFires(fires)
 	})
 }
 
+func (tx *Tx) insertFires(fires []Fire) error {
+	return tx.bulk("cron_due", []string{"task_id", "fire", "data_start"}, len(fires), func(i int, a []any) []any {
+		return append(a, int64(fires[i].Task), int64(fires[i].At), int64(fires[i].DataStart))
+	})
+}
+
+// PlannedUntil is how far a cron task's fires are in the due list or beyond it; 0: they never were. The row stays
+// locked.
+func (tx *Tx) PlannedUntil(task capri.TaskID) (until capri.Instant, err error) {
+	_, err = one(tx.ctx, tx.tx, sq.Select("planned_until").From("cron_planned").Where(sq.Eq{"task_id": int64(task)}).Suffix(tx.s.d.ForUpdate), &until)
+	return until, err
+}
+
 // ResetCron forgets what is due and not yet inserted of an edited, enabled, disabled or deleted cron task: from
-// now on its fires come from its newest version.
-func (tx *Tx) ResetCron(task capri.TaskID) error {
+// now on its fires come from its newest version. missed are fires of the version before that were due by now and that
+// nobody had planned yet, because all masters were down.
+func (tx *Tx) ResetCron(task capri.TaskID, missed []Fire) error {
 	if _, err := tx.exec(sq.Delete("cron_due").Where("task_id = ? AND fire > ?", int64(task), int64(tx.Now))); err != nil {
+		return err
+	}
+	if err := tx.insertFires(missed); err != nil {
 		return err
 	}
 	_, err := tx.exec(sq.Insert("cron_planned").Columns("task_id", "planned_until").Values(int64(task), int64(tx.Now)).Suffix(tx.s.d.Upsert([]string{"task_id"}, "planned_until")))

@@ -192,10 +192,17 @@ func (tx *Tx) ending(how capri.FinishState, why string) change {
 	if how == capri.Failed {
 		c.alert = func(r locked) *capri.Alert {
 			return &capri.Alert{Key: fmt.Sprintf("batch_failed:%d", r.ID), Level: capri.Important, Kind: "batch_failed", Task: r.TaskID, Batch: r.ID,
-				Title: fmt.Sprintf("Batch %d (%s) failed", r.ID, r.BatchNo), Text: why}
+				Title: fmt.Sprintf("%s %s failed (batch %d)", tx.taskName(r.TaskID), r.BatchNo, r.ID), Text: why}
 		}
 	}
 	return c
+}
+
+// taskName is for what people read; a failure is rare enough to ask.
+func (tx *Tx) taskName(id capri.TaskID) string {
+	name := fmt.Sprintf("task %d", id)
+	_, _ = one(tx.ctx, tx.tx, sq.Select("name").From("task").Where(sq.Eq{"id": int64(id)}), &name) // the alert is worth more than the name
+	return name
 }
 
 // Outcome is how an attempt ended on its node.
