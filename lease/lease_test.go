@@ -176,7 +176,7 @@ func TestKeepers_at_work(t *testing.T) {
 func TestAHolderFrozenInATransaction_keeps_its_lease_no_longer_than_the_server_waits(t *testing.T) {
 	db := sqltest.MySQL(t)
 	frozen := db.Options
-	frozen.DSN += "?wait_timeout=1"
+	frozen.DSN += "&wait_timeout=1" // it has other parameters already
 	s, err := store.Open(t.Context(), frozen)
 	require.NoError(t, err)
 	defer s.Close()

@@ -87,7 +87,7 @@ func (r *Runner) Tick() {
 	}
 }
 
-// pauseAfterError keeps a failing service from spinning on its wake-ups; the next tick tries again anyway.
+// pauseAfterError keeps a failing service from spinning on its wake-ups, which may be its own.
 const pauseAfterError = time.Second
 
 // Run takes turns until ctx ends. The turn under way is finished within the context it was given.
@@ -120,7 +120,12 @@ func (r *Runner) Run(ctx context.Context) {
 			r.leases.Drop(lease)
 		case err != nil:
 			r.log.Error("a turn failed", "err", err)
-			again.Reset(pauseAfterError)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pauseAfterError):
+			}
+			r.Tick()
 		case res.Again:
 			r.Tick()
 		case res.Next != 0:

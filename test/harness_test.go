@@ -68,11 +68,11 @@ func begin(t *testing.T, attr *syscall.SysProcAttr, env, args []string) *program
 		t.Fatal(err)
 	}
 	go func() {
-		p.cmd.Wait() //nolint:errcheck // the exit code tells
+		p.cmd.Wait()
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		p.cmd.Process.Kill() //nolint:errcheck // it may have ended
+		p.cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
 			t.Logf("capri %s said:\n%s%s", p.name, p.out, tail(p.log.String(), 60))
@@ -185,7 +185,7 @@ func standalone(t *testing.T, slots int, more ...string) *installation {
 	t.Helper()
 	in := &installation{t: t, kind: "sqlite", home: cluster.OpenDir(t)}
 	data := filepath.Join(in.home, "data")
-	in.env = environment(in.home, append([]string{"CAPRI_DATA=" + data, "CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots), "CAPRI_DEPENDENCY_INTERVAL=1s"}, more...)...)
+	in.env = environment(in.home, append([]string{"CAPRI_DATA=" + data, "CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots)}, more...)...)
 	in.options, in.key = store.Options{Path: filepath.Join(data, "capri.db")}, filepath.Join(data, "admin.key")
 	t.Cleanup(func() { cluster.KillShims(data) })
 	in.start = func() {
@@ -202,7 +202,7 @@ func clustered(t *testing.T, slots int) *installation {
 	in := &installation{t: t, kind: "mysql", home: cluster.OpenDir(t)}
 	in.options = store.Options{DSN: sqltest.EmptyMySQL(t).Options.DSN}
 	env := func(dir string) []string {
-		return environment(in.home, "CAPRI_DATABASE_DSN="+in.options.DSN, "CAPRI_REDIS_ADDR="+testenv.Redis(t), "CAPRI_DEPENDENCY_INTERVAL=1s",
+		return environment(in.home, "CAPRI_DATABASE_DSN="+in.options.DSN, "CAPRI_REDIS_ADDR="+testenv.Redis(t),
 			"CAPRI_DATA="+filepath.Join(in.home, dir), fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots))
 	}
 	in.env, in.key = env("master"), filepath.Join(in.home, "master", "admin.key")

@@ -256,7 +256,7 @@ func TestThe_database_may_be_away_at_the_start_and_later(t *testing.T) {
 	p := newProxy(t, config.Addr)
 	config.Addr = p.address
 	env := func(name string) []string {
-		return environment(home, "CAPRI_DATABASE_DSN="+config.FormatDSN(), "CAPRI_NODE_SLOTS=4", "CAPRI_DEPENDENCY_INTERVAL=1s", "CAPRI_DATA="+filepath.Join(home, name))
+		return environment(home, "CAPRI_DATABASE_DSN="+config.FormatDSN(), "CAPRI_NODE_SLOTS=4", "CAPRI_DATA="+filepath.Join(home, name))
 	}
 	t.Cleanup(func() { cluster.KillShims(filepath.Join(home, "worker")) })
 	m := launch(t, env("master"), "master", "--listen", "127.0.0.1:0")

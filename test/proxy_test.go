@@ -73,8 +73,8 @@ func (p *proxy) carry(from net.Conn) {
 		end()
 		return
 	}
-	go func() { io.Copy(to, from); end() }() //nolint:errcheck // either side may go at any time
-	io.Copy(from, to)                        //nolint:errcheck
+	go func() { io.Copy(to, from); end() }()
+	io.Copy(from, to)
 	end()
 }
 

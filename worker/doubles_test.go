@@ -200,7 +200,7 @@ func (c *cluster) pathBatch(dir, command string) capri.BatchID {
 // meet says that the flag in a directory was seen.
 func (c *cluster) meet(dir string) {
 	c.t.Helper()
-	if _, _, err := c.db.Store.MeetPaths(c.ctx, c.db.Lease(c.t, "dependency"), []capri.PathCondition{{Path: dir, Flag: "_SUCCESS"}}); err != nil {
+	if _, err := c.db.Store.MeetPaths(c.ctx, c.db.Lease(c.t, "dependency"), []capri.PathCondition{{Path: dir, Flag: "_SUCCESS"}}); err != nil {
 		c.t.Fatal(err)
 	}
 }

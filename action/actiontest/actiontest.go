@@ -121,7 +121,7 @@ func (w *World) Look() {
 		if len(changes) == 0 {
 			return
 		}
-		_, _, err = w.Store.MeetChanged(w.Ctx, lease, changes)
+		_, err = w.Store.MeetChanged(w.Ctx, lease, changes)
 		require.NoError(w.t, err)
 	}
 }

@@ -79,8 +79,8 @@ func (b *Bench) meet(ctx context.Context, d *db) error {
 		res, err := dependency.Changes{Store: d.store, Soon: &dependency.Soon{}}.Run(ctx, services.Turn{Now: benchNow, Lease: lease})
 		ours = append(ours, time.Since(began))
 		d.must(err)
-		if res.Counts["free"] != many {
-			return fmt.Errorf("met %d of %d", res.Counts["free"], many)
+		if res.Counts["met"] != many {
+			return fmt.Errorf("met %d of %d", res.Counts["met"], many)
 		}
 		reset()
 		plain = append(plain, d.transaction(ctx, func(tx *sql.Tx) {

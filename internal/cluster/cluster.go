@@ -38,6 +38,7 @@ type Options struct {
 	Workers int
 	Slots   int    // of each worker; default 8
 	Redis   string // its address: every process has its own waker there; "": one waker for all
+	Deaf    bool   // every process has a waker of its own that reaches nobody else, as without Redis
 }
 
 // Cluster is what runs. Everything is stopped when the test ends.
@@ -90,14 +91,14 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	for i := range o.Masters {
 		p := &Process{Name: fmt.Sprintf("m%d", i+1), c: c}
 		s, w, lives := c.again(), c.waker, 0
-		if o.Redis != "" {
+		if o.Redis != "" || o.Deaf {
 			w = c.newWaker()
 		}
 		p.run = func(ctx context.Context) error {
 			lives++
 			return master.New(master.Options{
 				Store: s, Calendar: calendar, Waker: w, Files: worker.FromConfig(config).Files, Name: fmt.Sprintf("%s/%d", p.Name, lives),
-				DependencyEvery: 200 * time.Millisecond, Random: rand.New(rand.NewPCG(seed, uint64(i))), Log: c.logger(p.Name),
+				Random: rand.New(rand.NewPCG(seed, uint64(i))), Log: c.logger(p.Name),
 			}).Run(ctx)
 		}
 		c.Masters = append(c.Masters, p)
@@ -105,7 +106,7 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	for i := range o.Workers {
 		p := &Process{Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(OpenDir(t), "data"), c: c}
 		s, w := c.again(), c.waker
-		if o.Redis != "" {
+		if o.Redis != "" || o.Deaf {
 			w = c.newWaker()
 		}
 		shim := testenv.Binary(t, "capri-shim")
@@ -138,7 +139,10 @@ func (c *Cluster) again() *store.Store {
 	return c.DB.Again(c.t)
 }
 
-func (c *Cluster) newWaker() *wake.Redis {
+func (c *Cluster) newWaker() wake.Waker {
+	if c.o.Redis == "" {
+		return wake.NewLocal()
+	}
 	w := wake.NewRedis(wake.RedisOptions{Addr: c.o.Redis}, c.logger("redis"))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -405,7 +409,7 @@ func KillShims(dir string) {
 			continue
 		}
 		if p, err := os.FindProcess(pid); err == nil {
-			p.Kill() //nolint:errcheck // it may just have ended
+			p.Kill()
 		}
 	}
 }

@@ -100,8 +100,7 @@ func again(t *testing.T, c *cluster.Cluster, task string, no capri.BatchNo) {
 }
 
 func TestA_chain_of_no_ops_hands_over_at_once(t *testing.T) {
-	const n = 30
-	chain := func(t *testing.T, db *sqltest.DB, o cluster.Options) {
+	chain := func(t *testing.T, db *sqltest.DB, n int, o cluster.Options) {
 		c := cluster.Start(t, db, o)
 		specs := make([]capri.Spec, n)
 		for i := range specs {
@@ -116,17 +115,20 @@ func TestA_chain_of_no_ops_hands_over_at_once(t *testing.T) {
 		c.UntilAllFinished()
 		h := c.Check()
 		require.NoError(t, h.OnceEach(nil))
-		took := h.Makespan() / n
+		took := h.Makespan() / time.Duration(n)
 		t.Logf("%s for each hand-over and its job", took)
 		if took > 2*time.Second {
 			t.Errorf("a hand-over and its job took %s: nobody was woken", took)
 		}
 	}
 	t.Run("within a process", func(t *testing.T) {
-		sqltest.Each(t, func(t *testing.T, db *sqltest.DB) { chain(t, db, cluster.Options{Masters: 1, Workers: 1}) })
+		sqltest.Each(t, func(t *testing.T, db *sqltest.DB) { chain(t, db, 30, cluster.Options{Masters: 1, Workers: 1}) })
 	})
 	t.Run("over Redis", func(t *testing.T) {
-		chain(t, sqltest.MySQL(t), cluster.Options{Masters: 2, Workers: 2, Redis: testenv.Redis(t)})
+		chain(t, sqltest.MySQL(t), 30, cluster.Options{Masters: 2, Workers: 2, Redis: testenv.Redis(t)})
+	})
+	t.Run("and within two seconds where nobody hears anybody", func(t *testing.T) {
+		chain(t, sqltest.MySQL(t), 4, cluster.Options{Masters: 1, Workers: 2, Deaf: true})
 	})
 }
 

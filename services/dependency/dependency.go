@@ -11,6 +11,7 @@ package dependency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"capri"
+	"capri/files"
 	"capri/services"
 	"capri/sql/store"
 	"capri/wake"
@@ -45,9 +47,9 @@ func (c Changes) Run(ctx context.Context, t services.Turn) (services.Result, err
 	if err != nil {
 		return services.Result{}, err
 	}
-	met, free, err := c.Store.MeetChanged(ctx, t.Lease, changes)
-	res := services.Result{Counts: map[string]int{"changes": len(changes), "met": met, "free": free}, Again: len(changes) == changesAtOnce}
-	if free > 0 {
+	met, err := c.Store.MeetChanged(ctx, t.Lease, changes)
+	res := services.Result{Counts: map[string]int{"changes": len(changes), "met": met}, Again: len(changes) == changesAtOnce}
+	if met > 0 {
 		res.Wake = []string{wake.Dispatch}
 	}
 	if len(soon) > 0 {
@@ -116,9 +118,9 @@ func (p Paths) Run(ctx context.Context, t services.Turn) (services.Result, error
 		return services.Result{}, nil
 	}
 	there, failed := p.ask(ctx, paths)
-	met, free, err := p.Store.MeetPaths(ctx, t.Lease, there)
-	res := services.Result{Counts: map[string]int{"paths": len(paths), "there": len(there), "met": met, "free": free}}
-	if free > 0 {
+	met, err := p.Store.MeetPaths(ctx, t.Lease, there)
+	res := services.Result{Counts: map[string]int{"paths": len(paths), "there": len(there), "met": met}}
+	if met > 0 {
 		res.Wake = []string{wake.Dispatch}
 	}
 	if err == nil && failed != nil && ctx.Err() == nil {
@@ -137,12 +139,18 @@ func (p Paths) ask(ctx context.Context, paths []capri.PathCondition) (there []ca
 	for range tries {
 		var answers []bool
 		answers, err = p.Files.There(ctx, rest)
+		if err == nil && len(answers) < len(rest) {
+			err = fmt.Errorf("%d paths were asked for, %d answered", len(rest), len(answers))
+		}
+		var unseen *files.UnseenError
+		some := errors.As(err, &unseen)
 		var again []capri.PathCondition
-		for i, is := range answers {
-			if is {
-				there = append(there, rest[i])
-			} else {
-				again = append(again, rest[i])
+		for i, path := range rest {
+			switch {
+			case i < len(answers) && answers[i]:
+				there = append(there, path)
+			case !some || unseen.Paths[path] != nil: // with an error of another kind, "not there" may mean "not asked"
+				again = append(again, path)
 			}
 		}
 		if err == nil || ctx.Err() != nil {
@@ -153,14 +161,29 @@ func (p Paths) ask(ctx context.Context, paths []capri.PathCondition) (there []ca
 	return there, err
 }
 
-// Recount checks every waiting batch's count of unmet conditions against its conditions.
-type Recount struct{ Store *store.Store }
+// Recount checks every waiting batch's count of unmet conditions against its conditions, and these against the facts.
+type Recount struct {
+	Store *store.Store
+	Log   *slog.Logger
+}
 
-// Run repairs and alerts what is wrong.
+// Run repairs and alerts wrong counts, and meets what holds already and nobody told changes of. The latter may be on its
+// way at this moment, so it is no alarm; a number that comes back hour after hour is a fault.
 func (r Recount) Run(ctx context.Context, t services.Turn) (services.Result, error) {
+	res := services.Result{Counts: map[string]int{}}
 	repaired, err := r.Store.SweepUnmet(ctx, t.Lease)
-	if repaired == 0 {
-		return services.Result{}, err
+	if repaired > 0 {
+		res.Counts["repaired"] = repaired
 	}
-	return services.Result{Counts: map[string]int{"repaired": repaired}, Wake: []string{wake.Dispatch}}, err
+	if err == nil {
+		var healed int
+		if healed, err = r.Store.HealUnmet(ctx, t.Lease); healed > 0 {
+			res.Counts["healed"] = healed
+			r.Log.Info("batches waited for what holds already", "batches", healed)
+		}
+	}
+	if len(res.Counts) > 0 {
+		res.Wake = []string{wake.Dispatch}
+	}
+	return res, err
 }

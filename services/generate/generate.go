@@ -46,11 +46,7 @@ type Service struct {
 
 // New makes the service.
 func New(s *store.Store, c calendar.Calendar, log *slog.Logger) *Service {
-	parallel := 1
-	if s.Dialect().Name == "mysql" {
-		parallel = 2
-	}
-	return &Service{store: s, calendar: c, log: log, parallel: parallel}
+	return &Service{store: s, calendar: c, log: log, parallel: s.Dialect().Writers}
 }
 
 // Run makes what is due.

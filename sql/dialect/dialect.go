@@ -35,8 +35,8 @@ type Dialect struct {
 	// for more than about 50 ms, and within its limit of 32,766 parameters.
 	ChunkRows int
 
-	// Bigint names the type of CAST to a 64-bit integer.
-	Bigint string
+	// Writers is how many write transactions are worth running at once for one piece of work.
+	Writers int
 
 	IsDuplicate func(error) bool // a unique key exists already
 	IsRetryable func(error) bool // roll back and run the whole transaction again
@@ -51,7 +51,7 @@ var MySQL = &Dialect{
 	ForShare:  " LOCK IN SHARE MODE",
 	Isolation: sql.LevelRepeatableRead,
 	ChunkRows: 500,
-	Bigint:    "SIGNED",
+	Writers:   2,
 	IsDuplicate: func(err error) bool {
 		var e *mysql.MySQLError
 		return errors.As(err, &e) && e.Number == 1062
@@ -87,7 +87,7 @@ var SQLite = &Dialect{
 	Name:      "sqlite",
 	Isolation: sql.LevelDefault,
 	ChunkRows: 500,
-	Bigint:    "INTEGER",
+	Writers:   1,
 	IsDuplicate: func(err error) bool {
 		var e *sqlite.Error
 		return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID)

@@ -61,7 +61,7 @@ func (w *world) look() {
 		if len(changes) == 0 {
 			return
 		}
-		_, _, err = w.Store.MeetChanged(w.ctx, w.dependency, changes)
+		_, err = w.Store.MeetChanged(w.ctx, w.dependency, changes)
 		require.NoError(w.t, err)
 	}
 }
@@ -321,7 +321,7 @@ func TestANewRun_takes_over_latest_and_makes_waiting_children_wait_again(t *test
 		byPath := w.insert(w.batch(child, "20261120", capri.Conditions{Inputs: []capri.PathCondition{out}})).Made[0]
 		w.run(p.ID, store.Succeeded, 0)
 		w.look()
-		_, _, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
+		_, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
 		require.NoError(t, err)
 		require.Zero(t, w.get(byParent.ID).Unmet)
 		require.Zero(t, w.get(byPath.ID).Unmet)
@@ -338,14 +338,14 @@ func TestANewRun_takes_over_latest_and_makes_waiting_children_wait_again(t *test
 		require.Equal(t, 1, got.Unmet)
 		require.Equal(t, capri.Waiting, got.State, "the assigned child came back")
 		require.Equal(t, 1, w.get(byPath.ID).Unmet)
-		met, _, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
+		met, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
 		require.NoError(t, err)
 		require.Zero(t, met, "the old run's flag is still there, and does not count while the new run has not succeeded")
 		require.ErrorIs(t, w.Store.Write(w.ctx, "rerun", "alice", func(tx *store.Tx) error { return tx.NewRun(next.ID, next) }), capri.ErrConflict, "an unfinished run is not replaced")
 
 		w.run(next.ID, store.Succeeded, 0)
 		w.look()
-		_, _, err = w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
+		_, err = w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
 		require.NoError(t, err)
 		require.Zero(t, w.get(byParent.ID).Unmet)
 		require.Zero(t, w.get(byPath.ID).Unmet)
@@ -436,9 +436,9 @@ func TestPathsGone_are_unmet_for_all_that_wait_for_them(t *testing.T) {
 		task := w.Task(t, nil)
 		a := w.insert(w.batch(task, "20261118", capri.Conditions{Inputs: []capri.PathCondition{p}})).Made[0]
 		b := w.insert(w.batch(task, "20261119", capri.Conditions{Inputs: []capri.PathCondition{p}})).Made[0]
-		_, free, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{p})
+		met, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{p})
 		require.NoError(t, err)
-		require.Equal(t, 2, free)
+		require.Equal(t, 2, met)
 		w.assign(a.ID)
 		claimed, err := w.Store.Claim(w.ctx, node, boot, 10)
 		require.NoError(t, err)
@@ -559,7 +559,7 @@ func TestCounts_are_right_after_meeting_and_revoking_at_once(t *testing.T) {
 					var err error
 					switch side {
 					case 0:
-						_, _, err = w.Store.MeetPaths(w.ctx, w.dependency, p)
+						_, err = w.Store.MeetPaths(w.ctx, w.dependency, p)
 					case 1:
 						err = w.Store.PathsGone(w.ctx, node, p)
 					case 2:
@@ -568,7 +568,7 @@ func TestCounts_are_right_after_meeting_and_revoking_at_once(t *testing.T) {
 					case 3:
 						var changes []store.DependencyChange
 						if changes, err = w.Store.DependencyChanges(w.ctx, 100); err == nil && len(changes) > 0 {
-							_, _, err = w.Store.MeetChanged(w.ctx, w.dependency, changes)
+							_, err = w.Store.MeetChanged(w.ctx, w.dependency, changes)
 						}
 					}
 					if err != nil {

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	sq "github.com/Masterminds/squirrel"
@@ -117,35 +120,66 @@ type Assignment struct {
 func (s *Store) Assign(ctx context.Context, lease capri.Lease, assignments []Assignment) (int, error) {
 	done := 0
 	for _, part := range chunks(assignments, s.d.ChunkRows) {
-		n := 0
-		err := s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
-			n = 0
+		n, err := s.assign(ctx, lease, part)
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// assignable is what dispatch relied on when it chose; every assignment repeats it.
+const assignable = "+state = 0 AND +unmet = 0 AND held = 0 AND kill_request = 0"
+
+// errSomeChanged rolls an optimistic assignment back.
+var errSomeChanged = errors.New("some batches changed since they were chosen")
+
+// assign writes one statement's worth. Nearly always nothing has changed since the plan was made: then the compare is in
+// the UPDATE alone, which counts its rows. Else it is rolled back and done again on what still compares.
+func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment) (int, error) {
+	nodeOf := make(map[capri.BatchID]string, len(part))
+	rows := make([]locked, len(part))
+	for i, a := range part {
+		nodeOf[a.Batch], rows[i] = a.Node, locked{ID: a.Batch}
+	}
+	slices.SortFunc(rows, func(a, b locked) int { return cmp.Compare(a.ID, b.ID) })
+	done := 0
+	write := func(look bool) error {
+		return s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
+			done = 0
 			if paused, err := tx.dispatchPaused(); err != nil || paused {
 				return err // proved here, so that no batch is placed after a pause was acknowledged
 			}
-			nodeOf := make(map[capri.BatchID]string, len(part))
-			ids := make([]capri.BatchID, len(part))
-			for i, a := range part {
-				nodeOf[a.Batch], ids[i] = a.Node, a.Batch
-			}
-			free, err := tx.lockWhere(ids, "+state = 0 AND +unmet = 0 AND held = 0 AND kill_request = 0")
-			if err != nil {
-				return err
+			free := rows
+			if look {
+				var err error
+				if free, err = tx.lockWhere(idsOf(rows), assignable); err != nil || len(free) == 0 {
+					return err
+				}
 			}
 			byNode := map[string][]locked{}
 			for _, r := range free {
 				byNode[nodeOf[r.ID]] = append(byNode[nodeOf[r.ID]], r)
 			}
-			if n = len(free); n == 0 {
-				return nil
+			n, err := tx.exec(sq.Update("task_work").SetMap(sq.Eq{"state": int(capri.Assigned), "attempt": sq.Expr("attempt + 1"), "node": nodeCase(byNode),
+				"assign_time": int64(tx.Now), "start_time": nil, "avoid_node": "", "message": ""}).Where(idIn("id", idsOf(free))).Where(assignable))
+			if err != nil {
+				return err
 			}
-			return tx.changeLocked(free, change{why: "assigned", set: sq.Eq{"state": int(capri.Assigned), "attempt": sq.Expr("attempt + 1"), "node": nodeCase(byNode),
-				"assign_time": int64(tx.Now), "start_time": nil, "avoid_node": "", "message": ""}})
+			if n != len(free) {
+				return errSomeChanged
+			}
+			done = n
+			return tx.events(idsOf(free), "assigned")
 		})
-		if err != nil {
-			return done, err
-		}
-		done += n
+	}
+	err := write(false)
+	if errors.Is(err, errSomeChanged) {
+		err = write(true)
+	}
+	if err != nil {
+		return 0, err
 	}
 	return done, nil
 }

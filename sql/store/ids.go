@@ -14,9 +14,14 @@ type idBlocks struct {
 	next map[string]*idRange
 }
 
-type idRange struct{ next, end int64 } // [next, end)
+type idRange struct {
+	next, end int64 // [next, end)
+	block     int   // size of the next block
+}
 
-const smallestBlock = 1000
+// Blocks begin small, so that a quiet installation's ids stay close together, and grow with what is asked for, so that a
+// mark of a hundred thousand batches does not wait for a hundred reservations.
+const smallestBlock, largestBlock = 100, 10_000
 
 // reserve gives the first of n ids that nobody else will ever get, in a transaction of its own: called
 // before the transaction that uses them, because with SQLite there is only one writer.
@@ -29,7 +34,8 @@ func (s *Store) reserve(ctx context.Context, name string, n int) (int64, error) 
 		s.ids.next[name] = r
 	}
 	if r.end-r.next < int64(n) {
-		want := max(n, smallestBlock)
+		r.block = min(max(2*r.block, smallestBlock), largestBlock)
+		want := max(n, r.block)
 		err := s.Write(ctx, "reserve ids", "store", func(tx *Tx) error {
 			var first int64
 			found, err := one(tx.ctx, tx.tx, sq.Select("next_id").From("id_block").Where(sq.Eq{"name": name}).Suffix(s.d.ForUpdate), &first)

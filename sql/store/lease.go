@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"math/rand/v2"
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
@@ -125,7 +126,10 @@ type ServiceRun struct {
 	Error     string
 }
 
-// RecordRun notes that a turn has ended.
+// keptRuns of each service are there to look at: hours of dispatch at its busiest, weeks of the others.
+const keptRuns = 10_000
+
+// RecordRun notes that a turn has ended, and now and then forgets the oldest.
 func (s *Store) RecordRun(ctx context.Context, r ServiceRun) error {
 	counts, err := json.Marshal(r.Counts)
 	if err != nil {
@@ -137,6 +141,26 @@ func (s *Store) RecordRun(ctx context.Context, r ServiceRun) error {
 	_, err = s.beatExec(ctx, "record a run of "+r.Service, sq.Insert("service_run").
 		Columns("service", "epoch", "holder", "started_at", "duration_ms", "counts", "error").
 		Values(r.Service, int64(r.Epoch), r.Holder, int64(r.StartedAt), r.Duration.Milliseconds(), string(counts), loggable(r.Error, 1000)))
+	if err != nil || rand.IntN(keptRuns/100) > 0 {
+		return err
+	}
+	return s.forgetRuns(ctx, r.Service, keptRuns)
+}
+
+// forgetRuns deletes what is older than the newest so many runs of a service, a few hundred at once.
+func (s *Store) forgetRuns(ctx context.Context, service string, keep int) error {
+	var ids []int64
+	err := query(ctx, s.beat, sq.Select("id").From("service_run").Where(sq.Eq{"service": service}).
+		OrderBy("started_at DESC", "id DESC").Limit(uint64(s.d.ChunkRows)).Offset(uint64(keep)), func(r *sql.Rows) error {
+		var id int64
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil || len(ids) == 0 {
+		return s.fault("look for old runs of "+service, err)
+	}
+	_, err = s.beatExec(ctx, "forget old runs of "+service, sq.Delete("service_run").Where(idIn("id", ids)))
 	return err
 }
 

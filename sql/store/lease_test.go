@@ -261,3 +261,39 @@ func TestLastRuns_are_the_newest_of_each_service(t *testing.T) {
 		}
 	})
 }
+
+func TestRuns_beyond_the_newest_are_forgotten(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		exec := func(text string) {
+			t.Helper()
+			if _, err := db.Store.DB().ExecContext(ctx, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count := func(service string) (n int) {
+			t.Helper()
+			if err := db.Store.DB().QueryRowContext(ctx, "SELECT COUNT(*) FROM service_run WHERE service = ?", service).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		exec("INSERT INTO service_run (service, epoch, holder, started_at, duration_ms, counts, error) VALUES ('s', 1, 'm', 0, 0, '{}', ''), ('other', 1, 'm', 0, 0, '{}', '')")
+		for range 14 { // 16,384 rows of s
+			exec("INSERT INTO service_run (service, epoch, holder, started_at, duration_ms, counts, error) SELECT service, epoch, holder, started_at + 1, duration_ms, counts, error FROM service_run WHERE service = 's'")
+		}
+		for i := range 3000 {
+			if err := db.Store.RecordRun(ctx, store.ServiceRun{Service: "s", StartedAt: 100}); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 0 && count("s") <= 10_100 {
+				break
+			}
+		}
+		if n := count("s"); n < 10_000 || n > 10_500 {
+			t.Errorf("%d runs are left", n)
+		}
+		if count("other") != 1 {
+			t.Error("another service's runs are not ours")
+		}
+	})
+}

@@ -134,6 +134,7 @@ func (s *Store) openMySQL(o Options) error {
 		db.SetMaxOpenConns(conns)
 		db.SetMaxIdleConns(conns)
 		db.SetConnMaxLifetime(3 * time.Minute)
+		db.SetConnMaxIdleTime(5 * time.Second) // before the server's wait_timeout does it
 		return db, nil
 	}
 	conns := o.MaxConns

@@ -66,7 +66,7 @@ func TestARetry_waits_for_a_parent_that_was_run_again_meanwhile(t *testing.T) {
 		byPath := w.insert(w.batch(child, "20261120", capri.Conditions{Inputs: []capri.PathCondition{out}})).Made[0]
 		w.run(p.ID, store.Succeeded, 0)
 		w.look()
-		_, _, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
+		_, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
 		require.NoError(t, err)
 		failed, lost := w.start(byParent.ID), w.start(byPath.ID)
 
@@ -82,7 +82,7 @@ func TestARetry_waits_for_a_parent_that_was_run_again_meanwhile(t *testing.T) {
 		require.Equal(t, 1, w.get(byParent.ID).Unmet)
 		w.run(again.ID, store.Succeeded, 0)
 		w.look()
-		_, _, err = w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
+		_, err = w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{out})
 		require.NoError(t, err)
 		require.Zero(t, w.get(byParent.ID).Unmet)
 		require.Zero(t, w.get(byPath.ID).Unmet)
@@ -113,7 +113,7 @@ func TestAnOrdinaryRetry_keeps_its_conditions_and_leaves_nothing_to_look_at(t *t
 		b := w.insert(w.batch(w.Task(t, nil), "20261119", c)).Made[0]
 		w.say("ready")
 		w.look()
-		_, _, err := w.Store.MeetPaths(w.ctx, w.dependency, c.Inputs)
+		_, err := w.Store.MeetPaths(w.ctx, w.dependency, c.Inputs)
 		require.NoError(t, err)
 		w.run(b.ID, store.Failed, 3)
 		require.Equal(t, capri.Waiting, w.get(b.ID).State)
@@ -198,7 +198,7 @@ func TestANewRun_that_writes_elsewhere_makes_readers_of_the_new_place_wait(t *te
 		p := w.insert(w.batch(parent, "20261119", capri.Conditions{})).Made[0]
 		w.run(p.ID, store.Succeeded, 0)
 		b := w.insert(w.batch(child, "20261119", capri.Conditions{Inputs: []capri.PathCondition{there}})).Made[0]
-		_, _, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{there})
+		_, err := w.Store.MeetPaths(w.ctx, w.dependency, []capri.PathCondition{there})
 		require.NoError(t, err)
 		require.Zero(t, w.get(b.ID).Unmet)
 		p.Outputs = []capri.PathCondition{there} // the definition was edited
@@ -221,12 +221,12 @@ func TestALostChange_is_healed_by_the_sweep(t *testing.T) {
 		w.say("ready")
 		_, err := w.Store.DB().ExecContext(w.ctx, "DELETE FROM dependency_change")
 		require.NoError(t, err)
-		met, free, err := w.Store.HealUnmet(w.ctx, w.dependency)
+		met, err := w.Store.HealUnmet(w.ctx, w.dependency)
 		require.NoError(t, err)
-		require.Equal(t, [2]int{1, 1}, [2]int{met, free})
+		require.Equal(t, 1, met)
 		require.Zero(t, w.get(b.ID).Unmet)
 		require.Equal(t, 1, w.get(waits.ID).Unmet, "batch %d has not succeeded", other.ID)
-		met, _, err = w.Store.HealUnmet(w.ctx, w.dependency)
+		met, err = w.Store.HealUnmet(w.ctx, w.dependency)
 		require.NoError(t, err)
 		require.Zero(t, met)
 	})
