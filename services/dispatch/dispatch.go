@@ -10,6 +10,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -91,8 +92,10 @@ func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Insta
 	w := &writer{s: s, t: t, res: res, woken: map[string]bool{}}
 	planner := placement.NewPlanner(facts, s.rng)
 	explain := t.Now.Sub(s.explained) >= explainEvery
-	read := 0
-	for len(ready) > 0 {
+	for read := 0; len(ready) > 0; {
+		// The page after this one is read while this one is placed and written. What is assigned meanwhile is before it
+		// in the order, so it does not matter whether that read sees it.
+		next := s.readAhead(ctx, t, latest, ready)
 		for i := range ready {
 			b := &ready[i]
 			if b.SkipAt != 0 && b.SkipAt <= t.Now {
@@ -103,25 +106,43 @@ func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Insta
 				Concurrency: b.Concurrency, Account: b.Account, Denied: b.Account != "" && !grants.allow(b.Account, b.Owner), Avoid: b.AvoidNode})
 			w.add(b, d)
 		}
-		if err := w.flush(ctx, false); err != nil {
+		err := w.flush(ctx, false)
+		read += len(ready)
+		p := <-next // before anything returns: the reader must not outlive the turn
+		if err := errors.Join(err, p.err); err != nil {
 			return err
 		}
-		read += len(ready)
 		if planner.Full() && (!explain || read >= explainMost) {
 			break
 		}
-		if len(ready) < page {
-			break
-		}
-		end := ready[len(ready)-1]
-		if ready, err = s.store.Ready(ctx, t.Now, latest, store.ReadyAfter{Priority: end.Priority, ScheduleTime: end.ScheduleTime, ID: end.ID}, page); err != nil {
-			return err
-		}
+		ready = p.ready
 	}
 	if explain {
 		s.explained = t.Now
 	}
 	return w.flush(ctx, true)
+}
+
+// nextPage is what readAhead found.
+type nextPage struct {
+	ready []store.Ready
+	err   error
+}
+
+// readAhead reads the page after a full one.
+func (s *Service) readAhead(ctx context.Context, t services.Turn, latest capri.Instant, ready []store.Ready) <-chan nextPage {
+	next := make(chan nextPage, 1)
+	if len(ready) < page {
+		next <- nextPage{}
+		return next
+	}
+	end := ready[len(ready)-1]
+	go func() {
+		var p nextPage
+		p.ready, p.err = s.store.Ready(ctx, t.Now, latest, store.ReadyAfter{Priority: end.Priority, ScheduleTime: end.ScheduleTime, ID: end.ID}, page)
+		next <- p
+	}()
+	return next
 }
 
 // grants tell who may run jobs as which account.

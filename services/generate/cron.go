@@ -55,17 +55,20 @@ func (w *work) plan(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tasks {
-		e, err := cron.Parse(t.Cron)
-		if err != nil {
-			return fmt.Errorf("task %s: %w", t.Name, err)
-		}
 		from := t.PlannedUntil
 		if from == 0 {
 			from = t.UpdatedAt
 		}
-		validFrom, validTo, err := w.validity(t.Valid)
-		if err != nil {
-			return fmt.Errorf("task %s: %w", t.Name, err)
+		e, err := cron.Parse(t.Cron)
+		var validFrom, validTo capri.Instant
+		if err == nil {
+			validFrom, validTo, err = w.validity(t.Valid)
+		}
+		if err != nil { // an older Capri took it; it must not keep the others from their fires
+			if err := w.alertUnplanned(ctx, t, err); err != nil {
+				return err
+			}
+			continue
 		}
 		until := horizon
 		found := w.calendar.CronFires(e, from+1, horizon+1, firesAhead)
@@ -87,6 +90,14 @@ func (w *work) plan(ctx context.Context) error {
 	return nil
 }
 
+func (w *work) alertUnplanned(ctx context.Context, t store.CronTask, why error) error {
+	w.log.Error("a cron task has no fires", "task", t.Name, "err", why)
+	return w.store.WriteAs(ctx, "alert of a cron task without fires", w.turn.Lease, func(tx *store.Tx) error {
+		return tx.Alert(capri.Alert{Key: fmt.Sprintf("cron_unplanned:%d:%d", t.ID, t.Version), Level: capri.Important, Kind: "generate_failed", Task: t.ID,
+			Title: fmt.Sprintf("Task %s: its cron expression gives no fires", t.Name), Text: why.Error()})
+	})
+}
+
 // fire makes the batches of due fires; their lines leave the due list in the same transaction.
 func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 	if err := w.readDefinitions(ctx); err != nil {
@@ -101,7 +112,6 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 	var batches []*capri.NewBatch
 	var bad []failure
 	fireOf := map[*capri.NewBatch]store.Fire{}
-	failedFire := map[capri.TaskID][]store.Fire{}
 	for _, f := range fires {
 		t := byID[f.Task]
 		if t == nil {
@@ -111,8 +121,7 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 		if compiled[f.Task] == nil {
 			c, err := birth.Compile(t)
 			if err != nil {
-				bad = append(bad, failure{t.ID, t.Name, 1, err})
-				failedFire[t.ID] = append(failedFire[t.ID], f)
+				bad = append(bad, failure{t.ID, f.At, t.Name, 1, err})
 				continue
 			}
 			compiled[f.Task] = c
@@ -121,8 +130,7 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 		iv.Start = f.DataStart
 		b, err := w.maker.Batch(compiled[f.Task], iv, w.origin(f.At), 0, w.turn.Now)
 		if err != nil {
-			bad = append(bad, failure{t.ID, t.Name, 1, err})
-			failedFire[t.ID] = append(failedFire[t.ID], f)
+			bad = append(bad, failure{t.ID, f.At, t.Name, 1, err})
 			continue
 		}
 		if b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
@@ -144,21 +152,15 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range more {
-		for _, b := range batches {
-			if b.TaskID == f.task {
-				failedFire[f.task] = append(failedFire[f.task], fireOf[b])
-			}
-		}
+	for i := range more {
+		more[i].name = byID[more[i].task].Name
 	}
 	// A fire that cannot be made is kept as a failure of that fire and tried again like a mark's.
 	for _, f := range append(bad, more...) {
-		for _, at := range failedFire[f.task] {
-			if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: capri.Cron, Mark: at.At, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
-				return err
-			}
-			drop = append(drop, at)
+		if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: capri.Cron, Mark: f.at, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
+			return err
 		}
+		drop = append(drop, store.Fire{Task: f.task, At: f.at})
 	}
 	if len(drop) > 0 {
 		if err := w.store.WriteAs(ctx, "clear the due list", w.turn.Lease, func(tx *store.Tx) error { return tx.DropFires(drop) }); err != nil {

@@ -164,7 +164,9 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 		return err
 	}
 	m.Failed = len(failed)
+	failedTasks := make([]capri.TaskID, 0, len(failed))
 	for _, f := range failed {
+		failedTasks = append(failedTasks, f.task)
 		if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: p, Mark: iv.Mark, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
 			return err
 		}
@@ -179,7 +181,7 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 	w.add("present", m.Present)
 	w.add("skipped", m.Skipped)
 	w.add("failed", m.Failed)
-	return w.store.CompleteMark(ctx, w.turn.Lease, m)
+	return w.store.CompleteMark(ctx, w.turn.Lease, m, failedTasks...)
 }
 
 // born is a page of a mark: the tasks that take part, and their batches.
@@ -201,7 +203,7 @@ func (w *work) readPages(ctx context.Context, p capri.Period, iv capri.Interval,
 		for _, t := range tasks {
 			nb, err := w.birth(t, iv, origin)
 			if err != nil {
-				b.failed = append(b.failed, failure{t.ID, t.Name, 1, err})
+				b.failed = append(b.failed, failure{t.ID, iv.Mark, t.Name, 1, err})
 				continue
 			}
 			b.batches = append(b.batches, nb)
@@ -264,6 +266,7 @@ func (w *work) readDefinitions(ctx context.Context) error {
 // failure is a task that has no batch at a mark.
 type failure struct {
 	task  capri.TaskID
+	at    capri.Instant
 	name  string
 	tries int
 	err   error
@@ -312,7 +315,7 @@ func (w *work) insertGroup(ctx context.Context, g []*capri.NewBatch, also func(*
 		}
 	}
 	if len(g) == 1 {
-		return store.Inserted{}, []failure{{task: g[0].TaskID, tries: tries, err: err}}, nil
+		return store.Inserted{}, []failure{{task: g[0].TaskID, at: g[0].ScheduleTime, tries: tries, err: err}}, nil
 	}
 	half := len(g) / 2
 	a, badA, err := w.insertGroup(ctx, g[:half], also)

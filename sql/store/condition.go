@@ -172,8 +172,9 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 	return true, tx.recount(rows)
 }
 
-// unmetNow is the number of groups of unmet conditions, from the conditions themselves.
-const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task_data d WHERE d.batch_id = task_work.id AND d.type = 1 AND d.state = 0) END
+// unmetNow is the number of groups of unmet conditions, from the conditions themselves. The plus keeps SQLite from
+// reading every unmet path there is for each batch.
+const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task_data d WHERE d.batch_id = task_work.id AND d.type = 1 AND +d.state = 0) END
  + CASE WHEN kinds & 2 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tthird_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
  + CASE WHEN kinds & 4 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tparent_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
  + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT COUNT(DISTINCT CASE WHEN d.policy = 0 AND d.state = 0 THEN d.grp END)
@@ -183,7 +184,7 @@ const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task
 // recount sets unmet from the conditions, for batches that this transaction has locked before it changed those.
 func (tx *Tx) recount(rows []locked) error {
 	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
-		if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(idIn("id", idsOf(part)))); err != nil {
+		if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(tx.among("id", part))); err != nil {
 			return err
 		}
 	}
@@ -440,12 +441,12 @@ func (tx *Tx) meet(ids []capri.BatchID) (met int, err error) {
 			kinds |= r.Kinds
 		}
 		if kinds&(kindParents|kindGrouped) != 0 {
-			if n, err = tx.execText("UPDATE tparent_data SET state = 1 WHERE state = 0 AND " + inText("batch_id", part) + " AND " + parentSucceeded("tparent_data")); err != nil {
+			if n, err = tx.execText("UPDATE tparent_data SET state = 1 WHERE state = 0 AND " + tx.amongText("batch_id", part) + " AND " + parentSucceeded("tparent_data")); err != nil {
 				return 0, err
 			}
 		}
 		if kinds&kindThirdParty != 0 {
-			m, err := tx.execText("UPDATE tthird_data SET state = 1 WHERE state = 0 AND " + inText("batch_id", part) + " AND " + thirdPartyReady("tthird_data"))
+			m, err := tx.execText("UPDATE tthird_data SET state = 1 WHERE state = 0 AND " + tx.amongText("batch_id", part) + " AND " + thirdPartyReady("tthird_data"))
 			if err != nil {
 				return 0, err
 			}
@@ -462,8 +463,8 @@ func (tx *Tx) meet(ids []capri.BatchID) (met int, err error) {
 	return met, nil
 }
 
-func inText(column string, rows []locked) string {
-	text, _, _ := idIn(column, idsOf(rows)).ToSql()
+func (tx *Tx) amongText(column string, rows []locked) string {
+	text, _, _ := tx.among(column, rows).ToSql()
 	return text
 }
 
@@ -497,7 +498,7 @@ func (s *Store) UnmetPathsAround(ctx context.Context, changes []DependencyChange
 			parents = append(parents, c)
 		case changedBatches:
 			err := query(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").
-				Where("d.batch_id BETWEEN ? AND ? AND d.type = 1 AND +d.state = 0", int64(c.from), int64(c.to)), add)
+				Where("d.batch_id BETWEEN ? AND ? AND +d.type = 1 AND +d.state = 0", int64(c.from), int64(c.to)), add)
 			if err != nil {
 				return nil, s.fault("list paths of new batches", err)
 			}

@@ -48,12 +48,16 @@ func (s *Store) StartMarkLog(ctx context.Context, lease capri.Lease, p capri.Per
 	return s.CompleteMark(ctx, lease, Mark{Period: p, Mark: at, StartedAt: at})
 }
 
-// CompleteMark writes that a mark is done; the ledger has to add up.
-func (s *Store) CompleteMark(ctx context.Context, lease capri.Lease, m Mark) error {
+// CompleteMark writes that a mark is done; the ledger has to add up. Failures of this mark that are not among failed
+// are from a turn that died before it came here: this turn has made those.
+func (s *Store) CompleteMark(ctx context.Context, lease capri.Lease, m Mark, failed ...capri.TaskID) error {
 	if m.Expected != m.Made+m.Present+m.Skipped+m.Failed {
 		return fmt.Errorf("complete mark %s %s: expected %d, but made %d + present %d + skipped %d + failed %d", m.Period, m.Mark, m.Expected, m.Made, m.Present, m.Skipped, m.Failed)
 	}
 	return s.WriteAs(ctx, "complete a mark", lease, func(tx *Tx) error {
+		if _, err := tx.exec(sq.Delete("generate_failure").Where(sq.Eq{"period": int(m.Period), "mark": int64(m.Mark)}).Where(sq.Expr("NOT (?)", idIn("task_id", failed)))); err != nil {
+			return err
+		}
 		_, err := tx.exec(sq.Insert("generate_mark").Columns("period", "mark", "expected", "made", "present", "skipped", "failed", "complete", "started_at", "completed_at").
 			Values(int(m.Period), int64(m.Mark), m.Expected, m.Made, m.Present, m.Skipped, m.Failed, 1, int64(m.StartedAt), int64(tx.Now)).
 			Suffix(s.d.Upsert([]string{"period", "mark"}, "expected", "made", "present", "skipped", "failed", "complete", "completed_at")))

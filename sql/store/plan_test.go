@@ -1,0 +1,93 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capri"
+	"capri/sql/store"
+)
+
+// plan gives what EXPLAIN says, a line for each table: on MySQL its name, key and remarks.
+func (w *world) plan(text string, args []any) []string {
+	w.t.Helper()
+	head, columns := "EXPLAIN ", []string{"table", "key", "Extra"}
+	if w.Store.Dialect().Name == "sqlite" {
+		head, columns = "EXPLAIN QUERY PLAN ", []string{"detail"}
+	}
+	rows, err := w.Store.DB().QueryContext(w.ctx, head+text, args...)
+	require.NoError(w.t, err)
+	defer rows.Close()
+	names, err := rows.Columns()
+	require.NoError(w.t, err)
+	var lines []string
+	for rows.Next() {
+		values, dest := make([]sql.NullString, len(names)), make([]any, len(names))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		require.NoError(w.t, rows.Scan(dest...))
+		var line []string
+		for _, c := range columns {
+			for i, name := range names {
+				if name == c {
+					line = append(line, values[i].String)
+				}
+			}
+		}
+		lines = append(lines, strings.Join(line, " · "))
+	}
+	require.NoError(w.t, rows.Err())
+	return lines
+}
+
+// many inserts a hundred ready batches among thousands that wait and have ended.
+func (w *world) many(c capri.Conditions) {
+	tasks := w.Tasks(w.t, 100, func(int, *capri.Spec) {})
+	for round := range 60 {
+		var batches []*capri.NewBatch
+		for _, task := range tasks {
+			b := w.batch(task, fmt.Sprint(round), c)
+			switch {
+			case round == 0:
+				b.Conditions = capri.Conditions{}
+			case round > 30:
+				b.Conditions, b.State, b.FinishState = capri.Conditions{}, capri.Finished, capri.Success
+			}
+			batches = append(batches, b)
+		}
+		w.insert(batches...)
+	}
+}
+
+func TestReady_is_read_in_the_order_of_its_index(t *testing.T) {
+	each(t, func(w *world) {
+		w.many(waitsForThirdParty())
+		want := []string{"w · task_work_ready · Using where", "t · PRIMARY · Using where"}
+		if w.Store.Dialect().Name == "sqlite" { // and no TEMP B-TREE
+			want = []string{"SEARCH w USING INDEX task_work_ready (state=? AND unmet=?)", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"}
+		}
+		text, args := store.ReadyText(w.Clock.Now(), 2000)
+		require.Equal(t, want, w.plan(text, args), "with the statistics of an empty table")
+		if w.Store.Dialect().Name == "mysql" {
+			rows, err := w.Store.DB().QueryContext(w.ctx, "ANALYZE TABLE task_work, task")
+			require.NoError(t, err)
+			rows.Close()
+			require.Equal(t, want, w.plan(text, args))
+		}
+	})
+}
+
+func TestARecount_looks_at_the_conditions_of_its_batches_alone(t *testing.T) {
+	each(t, func(w *world) {
+		w.many(capri.Conditions{Inputs: []capri.PathCondition{{Path: "/never"}}})
+		text, args := store.RecountText([]capri.BatchID{1, 2, 3})
+		plan := strings.Join(w.plan(text, args), "\n")
+		require.NotContains(t, plan, "task_data_path", "that index leads to every unmet path there is")
+		require.NotContains(t, plan, "SCAN")
+	})
+}
