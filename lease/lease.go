@@ -196,6 +196,14 @@ func (k *Keeper) release(ctx context.Context) {
 	defer cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	// A grant whose answer was cut off by the stop itself is ours, too.
+	if locks, err := k.store.Locks(ctx); err == nil {
+		for _, lock := range locks {
+			if lock.Holder == k.holder {
+				k.held[lock.Service] = capri.Lease{Service: lock.Service, Holder: k.holder, Epoch: lock.Epoch}
+			}
+		}
+	}
 	for service, l := range k.held {
 		if err := k.store.ReleaseLease(ctx, l); err != nil {
 			k.log.Warn("a lease was not released: it lapses by itself", "service", service, "err", err)

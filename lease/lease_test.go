@@ -126,6 +126,12 @@ func TestAGrant_whose_answer_was_lost_is_not_waited_for(t *testing.T) {
 		require.Equal(t, l.Epoch+1, again.Epoch)
 		a.Drop(l)
 		require.True(t, a.holds("dispatch"), "a word about an older grant takes nothing away")
+
+		a.Drop(again) // and one whose answer was cut off by the stop is given back all the same
+		a.release(a.ctx)
+		b := start(t, db.Again(t), "b", false, "dispatch")
+		b.acquire(b.ctx)
+		require.True(t, b.holds("dispatch"))
 	})
 }
 

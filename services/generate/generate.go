@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -234,13 +235,20 @@ func (w *work) add(name string, n int) {
 	}
 }
 
-// birth makes a task's batch; one whose time is over already is born skipped.
-func (w *work) birth(t *capri.Task, iv capri.Interval, origin capri.Origin) (*capri.NewBatch, error) {
+// birth makes a task's batch; one whose time is over already is born skipped. A panic is that task's failure: this
+// runs on a goroutine of its own, where it would end the process, and the next one's at the same task.
+func (w *work) birth(t *capri.Task, iv capri.Interval, origin capri.Origin) (b *capri.NewBatch, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("a batch could not be made", "task", t.Name, "panic", p, "stack", string(debug.Stack()))
+			b, err = nil, fmt.Errorf("internal fault: %v", p)
+		}
+	}()
 	compiled, err := birth.Compile(t)
 	if err != nil {
 		return nil, err
 	}
-	b, err := w.maker.Batch(compiled, iv, origin, 0, w.turn.Now)
+	b, err = w.maker.Batch(compiled, iv, origin, 0, w.turn.Now)
 	if err == nil && b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
 		b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
 	}

@@ -374,7 +374,6 @@ func TestACronTask_whose_expression_cannot_be_read_keeps_nobody_from_firing(t *t
 		w.Clock.Set(at("2026-11-20 09:30:10"))
 		bad := w.Task(t, func(s *capri.Spec) { s.Period, s.Cron = capri.Cron, "0 */5 * * * ?" })
 		good := w.Task(t, func(s *capri.Spec) { s.Period, s.Cron = capri.Cron, "0 */5 * * * ?" })
-		w.exec("UPDATE task SET definition = REPLACE(definition, '*/5', '*/5x'), cron_expression = 'x' WHERE id = ?", int64(bad.ID))
 		w.exec("UPDATE task_history SET definition = REPLACE(definition, '*/5', '*/5x') WHERE task_id = ?", int64(bad.ID))
 		w.turn()
 		w.Clock.Set(at("2026-11-20 09:35:00"))
@@ -389,76 +388,20 @@ func TestACronTask_whose_expression_cannot_be_read_keeps_nobody_from_firing(t *t
 
 // Of two fires of a task one cannot be made: that one alone is noted as failed.
 func TestAFire_that_cannot_be_made_is_noted_alone_and_by_name(t *testing.T) {
-	w := newWorld(t, sqltest.MySQL(t), time.UTC) // SQLite takes text of any length
+	w := newWorld(t, sqltest.SQLite(t), time.UTC) // whose triggers end with the test
 	w.Clock.Set(at("2026-11-20 09:30:10"))
 	task := w.Task(t, func(s *capri.Spec) { s.Name, s.Period, s.Cron = "often", capri.Cron, "0 */5 * * * ?" })
 	w.turn()
-	w.exec("INSERT INTO task_work (id, task_id, task_version, period, batch_no, run_no, latest, origin, schedule_time, data_start, data_end, create_time, state, finish_state, unmet, kinds, not_before, priority, slots, memory_mb, concurrency, pool, strategy)"+
-		" VALUES (999999, ?, 1, 6, '20261120093500', 9, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 5, 1, 0, 1, 'default', '')", int64(task.ID)) // in the way: its run 0 cannot be the latest
-	w.Clock.Set(at("2026-11-20 09:40:00"))
+	w.exec("CREATE TRIGGER no BEFORE INSERT ON task_work WHEN NEW.batch_no = '20261120093500' BEGIN SELECT RAISE(ABORT, 'no'); END")
+	w.Clock.Set(at("2026-11-20 09:45:00"))
 	w.turn()
-	require.Contains(t, w.nos(task), "20261120094000")
+	require.Equal(t, []string{"20261120094000", "20261120094500"}, w.nos(task))
 	alerts, err := w.Store.Alerts(w.ctx, 10)
 	require.NoError(t, err)
 	require.Len(t, alerts, 1)
 	require.Contains(t, alerts[0].Title, "Task often: ")
-}
-
-func (w *world) exec(text string, args ...any) {
-	w.t.Helper()
-	_, err := w.Store.DB().ExecContext(w.ctx, text, args...)
-	require.NoError(w.t, err)
-}
-
-func TestADeathAfterAFailureWasNoted_leaves_a_ledger_that_adds_up(t *testing.T) {
-	each(t, func(w *world) {
-		w.Clock.Set(at("2026-11-20 12:00:00"))
-		tasks := w.Tasks(t, 3, func(int, *capri.Spec) {})
-		w.turn()
-		w.Clock.Set(at("2026-11-21 00:01:00"))
-		// The leader noted that this task failed, and died before the mark was complete.
-		require.NoError(t, w.Store.FailGeneration(w.ctx, w.lease, store.GenerateFailure{Period: capri.Day, Mark: w.Clock.Now(), Task: tasks[0].ID, Tries: 4, Error: "x"}, "x"))
-		w.turn()
-		w.Clock.Advance(time.Hour)
-		w.turn()
-		marks, err := w.Store.Marks(w.ctx, capri.Day, 1)
-		require.NoError(t, err)
-		require.Equal(t, [5]int{3, 3, 0, 0, 0}, [5]int{marks[0].Expected, marks[0].Made, marks[0].Present, marks[0].Skipped, marks[0].Failed})
-	})
-}
-
-func TestACronTask_whose_expression_cannot_be_read_keeps_nobody_from_firing(t *testing.T) {
-	each(t, func(w *world) {
-		w.Clock.Set(at("2026-11-20 09:30:10"))
-		bad := w.Task(t, func(s *capri.Spec) { s.Period, s.Cron = capri.Cron, "0 */5 * * * ?" })
-		good := w.Task(t, func(s *capri.Spec) { s.Period, s.Cron = capri.Cron, "0 */5 * * * ?" })
-		w.exec("UPDATE task_history SET definition = REPLACE(definition, '*/5', '*/5x') WHERE task_id = ?", int64(bad.ID))
-		w.turn()
-		w.Clock.Set(at("2026-11-20 09:35:00"))
-		w.turn()
-		require.Equal(t, []string{"20261120093500"}, w.nos(good))
-		alerts, err := w.Store.Alerts(w.ctx, 10)
-		require.NoError(t, err)
-		require.Len(t, alerts, 1, "its owner is told once")
-		require.Equal(t, bad.ID, alerts[0].Task)
-	})
-}
-
-// Of two fires of a task one cannot be made: that one alone is noted as failed.
-func TestAFire_that_cannot_be_made_is_noted_alone_and_by_name(t *testing.T) {
-	each(t, func(w *world) {
-		w.Clock.Set(at("2026-11-20 09:30:10"))
-		task := w.Task(t, func(s *capri.Spec) { s.Name, s.Period, s.Cron = "often", capri.Cron, "0 */5 * * * ?" })
-		w.turn()
-		// In the way: a run 9 that counts, so that no run 0 can.
-		w.exec("INSERT INTO task_work (id, task_id, task_version, period, batch_no, run_no, latest, origin, schedule_time, data_start, data_end, create_time, state, finish_state, unmet, kinds, not_before, priority, slots, memory_mb, concurrency, pool, strategy)"+
-			" VALUES (999999, ?, 1, 6, '20261120093500', 9, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 5, 1, 0, 1, 'default', '')", int64(task.ID))
-		w.Clock.Set(at("2026-11-20 09:40:00"))
-		w.turn()
-		require.Contains(t, w.nos(task), "20261120094000")
-		alerts, err := w.Store.Alerts(w.ctx, 10)
-		require.NoError(t, err)
-		require.Len(t, alerts, 1)
-		require.Contains(t, alerts[0].Title, "Task often: ")
-	})
+	w.exec("DROP TRIGGER no")
+	w.Clock.Advance(10 * time.Minute)
+	w.turn()
+	require.Contains(t, w.nos(task), "20261120093500")
 }

@@ -31,9 +31,15 @@ type Dialect struct {
 	// Isolation of write transactions (design §4 rule 2: READ COMMITTED lost a condition).
 	Isolation sql.IsolationLevel
 
-	// ChunkRows bounds the rows of one statement. SQLite's is small so that no write keeps beats and the API waiting
+	// ChunkRows bounds the rows of one statement. MariaDB turns an IN list of a thousand into a subquery and then scans
+	// and locks what it should not (in_predicate_conversion_threshold). SQLite's is small so that no write keeps beats and the API waiting
 	// for more than about 50 ms, and within its limit of 32,766 parameters.
 	ChunkRows int
+
+	// ByKey follows a table's name where the rows are named by id and nothing else may choose them: with fresh
+	// statistics both databases now and then prefer the index of the ready batches, read all that waits, and (MySQL)
+	// lock it.
+	ByKey string
 
 	// Ranges: where ids stand without a gap, "BETWEEN first AND last" is quicker than a list of them. Not on a server,
 	// where a range locks the gaps around it and with them the neighbours of another transaction.
@@ -54,8 +60,9 @@ var MySQL = &Dialect{
 	ForUpdate: " FOR UPDATE",
 	ForShare:  " LOCK IN SHARE MODE",
 	Isolation: sql.LevelRepeatableRead,
-	ChunkRows: 1000,
+	ChunkRows: 500,
 	Writers:   2,
+	ByKey:     " FORCE INDEX (PRIMARY)",
 	IsDuplicate: func(err error) bool {
 		var e *mysql.MySQLError
 		return errors.As(err, &e) && e.Number == 1062
@@ -92,6 +99,7 @@ var SQLite = &Dialect{
 	Isolation: sql.LevelDefault,
 	ChunkRows: 500,
 	Writers:   1,
+	ByKey:     " NOT INDEXED",
 	Ranges:    true,
 	IsDuplicate: func(err error) bool {
 		var e *sqlite.Error

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -353,15 +354,15 @@ func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.Ne
 		}
 		// Somebody made some of them before us, or our own commit got through and its answer did not. The
 		// transaction is rolled back; see which stand, and insert the rest.
-		var ours bool
-		if in, ours, err = s.present(ctx, batches); err != nil || ours {
-			return in, err
+		is, ours, e := s.present(ctx, batches)
+		if in = is; e != nil || ours {
+			return in, e
 		}
 	}
-	return in, err
+	return Inserted{}, err // what is in the way is none of these batches: nothing was inserted
 }
 
-// present splits batches into those whose run exists and those to be made. ours says that the transaction had committed
+// present splits batches into those whose run exists, or whose batch_no has a run that counts, and those to be made. ours says that the transaction had committed
 // after all, with all that belongs to it: the rows carry the ids that were reserved for it.
 func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inserted, ours bool, err error) {
 	type key struct {
@@ -369,6 +370,7 @@ func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inse
 		no   capri.BatchNo
 		run  int
 	}
+	const counts = -1 // in place of a run's number
 	exists := map[key]capri.BatchID{}
 	for _, part := range chunks(batches, s.d.ChunkRows) {
 		tasks := make([]capri.TaskID, len(part))
@@ -379,11 +381,15 @@ func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inse
 				nos = append(nos, string(b.BatchNo))
 			}
 		}
-		err := query(ctx, s.write, sq.Select("id", "task_id", "batch_no", "run_no").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
+		err := query(ctx, s.write, sq.Select("id", "task_id", "batch_no", "run_no", "latest").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
 			var k key
 			var id capri.BatchID
-			err := r.Scan(&id, &k.task, &k.no, &k.run)
+			var latest sql.NullInt64
+			err := r.Scan(&id, &k.task, &k.no, &k.run, &latest)
 			exists[k] = id
+			if latest.Valid {
+				exists[key{k.task, k.no, counts}] = id
+			}
 			return err
 		})
 		if err != nil {
@@ -391,7 +397,7 @@ func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inse
 		}
 	}
 	for _, b := range batches {
-		switch id := exists[key{b.TaskID, b.BatchNo, b.RunNo}]; id {
+		switch id := cmp.Or(exists[key{b.TaskID, b.BatchNo, b.RunNo}], exists[key{b.TaskID, b.BatchNo, counts}]); id {
 		case 0:
 			in.Made = append(in.Made, b)
 		case b.ID:

@@ -69,8 +69,7 @@ func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
 }
 
 // lockWhere is lock for the hot paths: it compares in SQL and reads no more than id and kinds, since reading sixteen
-// columns of a hundred thousand rows costs as much as writing them. compares writes its columns as +column, which keeps
-// SQLite from choosing the index of the ready batches over the primary key.
+// columns of a hundred thousand rows costs as much as writing them.
 func (tx *Tx) lockWhere(ids []capri.BatchID, compares string) ([]locked, error) {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
@@ -81,7 +80,7 @@ func (tx *Tx) lockWhere(ids []capri.BatchID, compares string) ([]locked, error) 
 	}
 	rows := make([]locked, 0, len(ids))
 	for _, part := range chunks(asked, tx.s.d.ChunkRows) {
-		err := tx.query(sq.Select("id", "kinds").From("task_work").Where(tx.among("id", part)).Where(compares).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
+		err := tx.query(sq.Select("id", "kinds").From("task_work"+tx.s.d.ByKey).Where(tx.among("id", part)).Where(compares).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
 			var r locked
 			err := rs.Scan(&r.ID, &r.Kinds)
 			rows = append(rows, r)

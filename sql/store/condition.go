@@ -431,7 +431,7 @@ func thirdPartyReady(d string) string {
 
 // meet proves and meets the parent and third-party conditions of batches: locks them, changes, recounts.
 func (tx *Tx) meet(ids []capri.BatchID) (met int, err error) {
-	rows, err := tx.lockWhere(ids, "+state = 0 AND +unmet > 0")
+	rows, err := tx.lockWhere(ids, "state = 0 AND unmet > 0")
 	if err != nil {
 		return 0, err
 	}
@@ -537,7 +537,7 @@ func (s *Store) MeetPaths(ctx context.Context, lease capri.Lease, there []capri.
 }
 
 func (tx *Tx) meetPaths(ids []capri.BatchID, hashes []int64) (met int, err error) {
-	rows, err := tx.lockWhere(ids, "+state = 0")
+	rows, err := tx.lockWhere(ids, "state = 0")
 	if err != nil {
 		return 0, err
 	}

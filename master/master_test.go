@@ -1,0 +1,151 @@
+package master_test
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"capri"
+	"capri/calendar"
+	"capri/internal/testenv"
+	"capri/master"
+	"capri/sql/sqltest"
+	"capri/sql/store"
+	"capri/wake"
+)
+
+type noFiles struct{}
+
+func (noFiles) There(_ context.Context, p []capri.PathCondition) ([]bool, error) {
+	return make([]bool, len(p)), nil
+}
+
+func start(s *store.Store, name string, sole bool) (stop func() error) {
+	m := master.New(master.Options{Store: s, Calendar: calendar.New(time.UTC), Waker: wake.NewLocal(), Files: noFiles{}, Name: name, Sole: sole,
+		Random: rand.New(rand.NewPCG(1, 1)), Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func locks(t *testing.T, s *store.Store) map[string]store.ServiceLock {
+	t.Helper()
+	all, err := s.Locks(t.Context())
+	require.NoError(t, err)
+	by := map[string]store.ServiceLock{}
+	for _, l := range all {
+		by[l.Service] = l
+	}
+	return by
+}
+
+func TestAMaster_starts_and_stops_fifty_times_and_leaves_nothing_behind(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		before := goleak.IgnoreCurrent()
+		s, err := store.Open(t.Context(), db.Options)
+		require.NoError(t, err)
+		for i := range 50 {
+			name := "m" + strconv.Itoa(i)
+			stop := start(s, name, true)
+			whole := i%10 == 9 // the others are stopped wherever they are
+			if whole {
+				require.Eventually(t, func() bool { // in the order of their names
+					all := locks(t, db.Store)
+					return all["dependency"].Holder == name && all["dispatch"].Holder == name && all["generate"].Holder == name
+				}, 5*time.Second, time.Millisecond)
+			}
+			require.NoError(t, stop())
+			for service, l := range locks(t, db.Store) {
+				require.False(t, whole && l.Holder != "", "%s was given back", service)
+			}
+		}
+		require.NoError(t, s.Close())                                                                                                                                                              // its connections have goroutines
+		goleak.VerifyNone(t, before, goleak.IgnoreTopFunction("database/sql.(*DB).connectionCleaner"), goleak.IgnoreTopFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1")) // of the test's own
+	})
+}
+
+func TestASecondMaster_takes_over_what_the_first_gives_back(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		task := db.Task(t, nil)
+		first := start(db.Store, "first", false)
+		require.Eventually(t, func() bool { return locks(t, db.Store)["dispatch"].Holder == "first" }, 5*time.Second, 5*time.Millisecond)
+		second := start(db.Again(t), "second", false)
+		require.NoError(t, first())
+		began := time.Now()
+		require.Eventually(t, func() bool { return locks(t, db.Store)["dispatch"].Holder == "second" }, 5*time.Second, 5*time.Millisecond)
+		require.Less(t, time.Since(began), 3*time.Second, "it looks each second, and does not wait for the lease to lapse")
+		require.Greater(t, locks(t, db.Store)["dispatch"].Epoch, capri.Epoch(1))
+		// And it works: a new leader places at once what is ready.
+		require.NoError(t, db.Store.RegisterNode(t.Context(), capri.Node{Name: "n1", BootID: "b", Pool: "default", Slots: 1, CheckInterval: 5}, "d"))
+		b := &capri.NewBatch{Batch: capri.Batch{TaskID: task.ID, TaskVersion: 1, Period: capri.Day, BatchNo: "20261119", Slots: 1, Concurrency: 1, Pool: "default", ScheduleTime: 1}}
+		_, err := db.Store.InsertBatches(t.Context(), store.ByPerson("test"), []*capri.NewBatch{b}, nil)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			row, err := db.Store.Batch(t.Context(), b.ID)
+			return err == nil && row.State == capri.Assigned
+		}, 5*time.Second, 5*time.Millisecond)
+		require.NoError(t, second())
+	})
+}
+
+// deaf takes connections and never answers.
+func deaf(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestAMaster_stops_at_once_also_while_the_database_is_away(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	closed.Close()
+	for name, addr := range map[string]string{"it_refuses": closed.Addr().String(), "it_says_nothing": deaf(t)} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := mysql.ParseDSN(testenv.MySQL(t) + "capri")
+			require.NoError(t, err)
+			cfg.Addr = addr
+			s, err := store.Open(t.Context(), store.Options{DSN: cfg.FormatDSN()})
+			require.NoError(t, err)
+			defer s.Close()
+			stop := start(s, "m", false)
+			time.Sleep(300 * time.Millisecond) // it is trying
+			began := time.Now()
+			require.NoError(t, stop())
+			require.Less(t, time.Since(began), 3*time.Second)
+		})
+	}
+}
