@@ -387,12 +387,12 @@ func (f *finder) placing(b store.BatchRow, alone bool) ([]Cause, error) {
 	if !slices.ContainsFunc(locks, func(l store.ServiceLock) bool { return l.Service == "dispatch" && l.Holder != "" }) {
 		causes = append(causes, Cause{Kind: NoLeader, Detail: "no master places batches now: none leads dispatch", Root: service})
 	}
-	text, err := f.s.Setting(f.ctx, store.SettingLatestScheduleTime)
+	text, err := f.s.Setting(f.ctx, store.LatestScheduleTime)
 	if err != nil {
 		return nil, err
 	}
 	if latest, err := f.c.ParseTime(text); text != "" && err == nil && b.ScheduleTime > latest {
-		causes = append(causes, Cause{Kind: LatestAllowed, Detail: "its schedule time is after the latest allowed, " + f.at(latest), Root: Root{Kind: "setting", Name: store.SettingLatestScheduleTime}})
+		causes = append(causes, Cause{Kind: LatestAllowed, Detail: "its schedule time is after the latest allowed, " + f.at(latest), Root: Root{Kind: "setting", Name: store.LatestScheduleTime}})
 	}
 	nodes, err := f.s.Nodes(f.ctx)
 	if err != nil {

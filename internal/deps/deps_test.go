@@ -39,7 +39,7 @@ conf                : capri cron calendar definition/nearest sql/dialect YAML
 files               : capri
 files/local         : capri files
 sql/schema          : capri sql/dialect SQL
-sql/store           : capri cron calendar lineage placement definition files sql/dialect sql/schema SQL
+sql/store           : capri sql/dialect SQL SYNC
 birth               : capri cron calendar lineage sql/store
 why                 : capri cron calendar placement sql/store
 wake                : capri REDIS

@@ -73,7 +73,7 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 
 // latest is the latest schedule_time allowed; 0: none is set.
 func (s *Service) latest(ctx context.Context) (capri.Instant, error) {
-	text, err := s.store.Setting(ctx, "latest_schedule_time")
+	text, err := s.store.Setting(ctx, store.LatestScheduleTime)
 	if err != nil || text == "" {
 		return 0, err
 	}

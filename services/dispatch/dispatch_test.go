@@ -179,13 +179,11 @@ func TestLatestScheduleTime_leaves_later_batches_waiting(t *testing.T) {
 		task := w.Task(t, nil)
 		early := w.ready(task, 1, nil)[0]
 		late := w.ready(task, 1, func(b *capri.NewBatch) { b.ScheduleTime++ })[0]
-		w.write(func(tx *store.Tx) error {
-			return tx.SetSetting(store.SettingLatestScheduleTime, sqltest.Start.In(time.UTC).Format(time.DateTime))
-		})
+		w.Set(t, store.LatestScheduleTime, sqltest.Start.In(time.UTC).Format(time.DateTime))
 		w.turn()
 		require.Equal(t, capri.Assigned, w.get(early).State)
 		require.Equal(t, capri.Waiting, w.get(late).State)
-		w.write(func(tx *store.Tx) error { return tx.SetSetting(store.SettingLatestScheduleTime, "") })
+		w.Set(t, store.LatestScheduleTime, "")
 		w.turn()
 		require.Equal(t, capri.Assigned, w.get(late).State)
 	})

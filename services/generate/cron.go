@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"capri"
@@ -40,13 +39,9 @@ func (w *work) cron(ctx context.Context) error {
 // plan puts the fires up to the horizon into the due list, so that a batch starts at its fire and not a poll later.
 // After an outage it goes on where it stopped, some hundred fires of each task a turn.
 func (w *work) plan(ctx context.Context) error {
-	text, err := w.store.Setting(ctx, "cron_horizon_minutes")
+	minutes, err := w.store.SettingInt(ctx, store.CronHorizonMinutes, 2)
 	if err != nil {
 		return err
-	}
-	minutes, err := strconv.Atoi(text)
-	if err != nil || minutes < 2 {
-		return capri.Invalid("dic_data cron_horizon_minutes", text, "minutes, 2 or more")
 	}
 	horizon := w.turn.Now.Add(time.Duration(minutes) * time.Minute)
 	// A task is planned again when half the horizon is used up, not each turn.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,4 +121,15 @@ func (db *DB) Lease(t testing.TB, service string) capri.Lease {
 	}
 	t.Fatalf("no lease of %s", service)
 	return capri.Lease{}
+}
+
+// Set writes a setting as an operator does: by SQL.
+func (db *DB) Set(t testing.TB, name, value string) {
+	t.Helper()
+	for _, text := range []string{"DELETE FROM dic_data WHERE name = ?", "INSERT INTO dic_data (name, value) VALUES (?, ?)"} {
+		args := []any{name, value}
+		if _, err := db.Store.DB().Exec(text, args[:strings.Count(text, "?")]...); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
