@@ -548,7 +548,7 @@ func (e *edit) summary() string {
 	for i, c := range e.out.Changed {
 		changed[i] = c.Task
 	}
-	text, _ := json.Marshal(map[string][]string{"created": e.out.Created, "changed": changed, "deleted": e.out.Deleted}) // strings: cannot fail
+	text, _ := json.Marshal(map[string][]string{"created": e.out.Created, "changed": changed, "deleted": e.out.Deleted}) //nolint:errchkjson // strings: cannot fail
 	return string(text)
 }
 

@@ -103,10 +103,10 @@ func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err := s.Store.Ping(ctx); err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		w.Write([]byte("the database does not answer\n"))
+		_, _ = w.Write([]byte("the database does not answer\n"))
 		return
 	}
-	w.Write([]byte("ok\n"))
+	_, _ = w.Write([]byte("ok\n"))
 }
 
 // who is the caller's name, for the audit log.

@@ -212,7 +212,7 @@ func TestBodies_that_are_too_large_are_refused(t *testing.T) {
 	big := `{"sources":[{"name":"a","data":"` + strings.Repeat("x", wire.MaxBody) + `"}]}`
 	assert.Equal(t, 413, r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/tasks:apply", big).Code)
 	// One that does not say how long it is.
-	req := httptest.NewRequest("POST", wire.Prefix+"/tasks:apply", io.MultiReader(strings.NewReader(big)))
+	req := httptest.NewRequest(http.MethodPost, wire.Prefix+"/tasks:apply", io.MultiReader(strings.NewReader(big)))
 	req.ContentLength = -1
 	req.Header.Set("Authorization", "Bearer "+r.keys[auth.SuperAdmin])
 	req.Header.Set("Content-Type", "application/json")
@@ -260,7 +260,7 @@ func TestHeaders_leave_browsers_nothing_to_guess(t *testing.T) {
 func TestKeys_are_in_no_log(t *testing.T) {
 	r := newRig(t, actiontest.SQLite(t))
 	stranger := auth.NewKey()
-	req := httptest.NewRequest("GET", wire.Prefix+"/tasks", nil)
+	req := httptest.NewRequest(http.MethodGet, wire.Prefix+"/tasks", nil)
 	req.Header.Set("Authorization", "Bearer "+stranger)
 	rec := httptest.NewRecorder()
 	r.handler.ServeHTTP(rec, req)

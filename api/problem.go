@@ -56,10 +56,10 @@ func newProblem(status int, detail string) *problem {
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	data, _ := json.Marshal(newProblem(status, detail).Problem) // texts and a number: cannot fail
+	data, _ := json.Marshal(newProblem(status, detail).Problem) //nolint:errchkjson // texts and a number: cannot fail
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	w.Write(append(data, '\n'))
+	_, _ = w.Write(append(data, '\n')) // the caller may have gone
 }
 
 // fieldOf writes one error of huma's validation.
@@ -178,7 +178,7 @@ func (s *server) recovered(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p) // how a handler says that the connection is to be dropped
 			}
 			ref := reference()
@@ -228,8 +228,10 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 			writeProblem(w, http.StatusUnauthorized, err.Error())
 			return
 		}
-		p := s.problem(r.Context(), "authenticate", err).(*problem)
-		writeProblem(w, p.Status, p.Detail)
+		var p *problem
+		if errors.As(s.problem(r.Context(), "authenticate", err), &p) {
+			writeProblem(w, p.Status, p.Detail)
+		}
 	}
 	inside := auth.Middleware(s.Store, refuse)(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -252,10 +252,10 @@ func (s *server) plan(ctx context.Context, in *planInput) (*body[[]wire.PlanRow]
 }
 
 func marks(c calendar.Calendar, t *capri.Task, from, to capri.Instant, limit int) ([]capri.Interval, error) {
-	switch {
-	case t.Period == capri.Manual:
+	switch t.Period {
+	case capri.Manual:
 		return nil, nil
-	case t.Period == capri.Cron:
+	case capri.Cron:
 		e, err := cron.Parse(t.Cron)
 		if err != nil {
 			return nil, err

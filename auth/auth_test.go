@@ -71,10 +71,10 @@ func TestMiddleware_lets_through_who_has_a_key(t *testing.T) {
 	db := sqltest.SQLite(t)
 	key := auth.NewKey()
 	save(t, db.Store, store.App{Name: "good", Role: "member", Enabled: true}, key)
-	h := auth.Middleware(db.Store, func(w http.ResponseWriter, _ *http.Request, err error) { w.WriteHeader(401) })(
+	h := auth.Middleware(db.Store, func(w http.ResponseWriter, _ *http.Request, err error) { w.WriteHeader(http.StatusUnauthorized) })(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(auth.From(r.Context()).Name)) }))
 	ask := func(header string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, r)

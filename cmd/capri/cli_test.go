@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -362,7 +363,7 @@ func TestColdStart_asks_before_what_has_finished_runs_again(t *testing.T) {
 	args := []string{"cold-start", "--period", "day", "--from", "2026-11-20", "--to", "2026-11-20"}
 	require.Zero(t, c.capri(args...).code)
 	c.Finish(c.Latest("day", "20261119").ID, store.Succeeded)
-	again := append(args, "--only", "all")
+	again := slices.Concat(args, []string{"--only", "all"})
 	r := c.capri(again...)
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.err, "run 1 batches again")

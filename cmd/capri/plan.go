@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -142,7 +143,8 @@ func (a *app) zone(name string) (*time.Location, error) {
 
 // named puts a flag's name on an error about its value.
 func named(flag string, err error) error {
-	if fe, ok := err.(*capri.FieldError); ok {
+	var fe *capri.FieldError
+	if errors.As(err, &fe) {
 		return capri.Invalid(flag, fe.Value, fe.Want)
 	}
 	return usage("%s: %v", flag, err)

@@ -128,7 +128,7 @@ func (db *DB) Set(t testing.TB, name, value string) {
 	t.Helper()
 	for _, text := range []string{"DELETE FROM dic_data WHERE name = ?", "INSERT INTO dic_data (name, value) VALUES (?, ?)"} {
 		args := []any{name, value}
-		if _, err := db.Store.DB().Exec(text, args[:strings.Count(text, "?")]...); err != nil {
+		if _, err := db.Store.DB().ExecContext(context.Background(), text, args[:strings.Count(text, "?")]...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -441,8 +441,8 @@ func (w *walk) check() {
 		was := store.Event{Latest: true}
 		for i, e := range events {
 			where := fmt.Sprintf("batch %d, event %d: %+v after %+v", r.ID, i, e, was)
-			switch {
-			case e.State == capri.Assigned:
+			switch e.State {
+			case capri.Assigned:
 				require.Equal(t, was.Attempt+1, e.Attempt, where)
 				require.Equal(t, capri.Waiting, was.State, where)
 				require.False(t, e.Held, where)
