@@ -146,6 +146,7 @@ func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment
 		nodeOf[a.Batch], rows[i] = a.Node, locked{ID: a.Batch}
 	}
 	slices.SortFunc(rows, func(a, b locked) int { return cmp.Compare(a.ID, b.ID) })
+	rows = slices.CompactFunc(rows, func(a, b locked) bool { return a.ID == b.ID }) // among counts on it
 	done := 0
 	write := func(look bool) error {
 		return s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {

@@ -350,3 +350,16 @@ func TestAnInsert_that_never_gets_through_is_an_error(t *testing.T) {
 		require.Empty(t, rows)
 	})
 }
+
+func TestAssign_of_one_batch_twice_takes_no_other_along(t *testing.T) {
+	each(t, func(w *world) {
+		w.register()
+		task := w.Task(t, nil)
+		a, b, c := w.batch(task, "1", capri.Conditions{}), w.batch(task, "2", capri.Conditions{}), w.batch(task, "3", capri.Conditions{})
+		w.insert(a, b, c)
+		n, err := w.Store.Assign(w.ctx, w.dispatch, []store.Assignment{{Batch: c.ID, Node: node}, {Batch: a.ID, Node: node}, {Batch: a.ID, Node: node}})
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		require.Equal(t, capri.Waiting, w.get(b.ID).State)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,7 +57,9 @@ func Test_a_job_finds_what_it_was_promised_and_nothing_else(t *testing.T) {
 	if w.cred != nil {
 		require.Equal(t, "65534", lines[5])
 	}
-	require.Equal(t, "0000000000000000", lines[6], "no signal is ignored")
+	ignored, err := strconv.ParseUint(lines[6], 16, 64)
+	require.NoError(t, err)
+	require.Zero(t, ignored&(1<<31-1), "no signal is ignored") // 32 and 33 are the C library's own, and may be inherited
 	require.Equal(t, "again", lines[7], "/dev/stdout can be opened")
 	require.Subset(t, []string{"PATH=/usr/bin:/bin", "PARAM_X=a b", "PWD=" + j.Dir}, lines[8:])
 	errText, err := os.ReadFile(j.Stderr)
