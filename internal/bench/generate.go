@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"capri/definition"
 	"capri/services"
 	"capri/services/generate"
+	"capri/sql/store"
 )
 
 func benchSpec(name string) capri.Spec {
@@ -49,12 +49,10 @@ func (d *db) fillTasks(ctx context.Context, n int) {
 			spec.ThirdParty = []capri.ThirdParty{{Code: "bench_closed"}}
 			spec.Parents = []capri.Parent{{Task: "bench_pipeline_0000001_daily", TaskID: 1, Policy: capri.All}}
 		}
-		text, err := json.Marshal(spec)
-		if err != nil {
-			panic(err)
-		}
-		tasks = append(tasks, []any{id, spec.Name, 1, "", "", int(capri.Day), "", -1, string(spec.Check), spec.Priority, 1, 0, 0, made, string(text), 0, "", "bench", made, made, nil})
-		history = append(history, []any{id, 1, int(capri.Day), 1, 0, 0, 0, string(text), made, "bench"})
+		text, err := store.EncodeSpec(&spec)
+		d.must(err)
+		tasks = append(tasks, []any{id, spec.Name, 1, "", "", int(capri.Day), "", -1, string(spec.Check), spec.Priority, 1, 0, 0, made, text, 0, "", "bench", made, made, nil})
+		history = append(history, []any{id, 1, int(capri.Day), 1, 0, 0, 0, text, made, "bench"})
 		if len(tasks) == 5000 {
 			flush()
 		}

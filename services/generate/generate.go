@@ -283,7 +283,7 @@ type failure struct {
 // insert writes batches in groups; a group that fails is cut down until the tasks that cannot be inserted stand
 // alone, so that one bad task costs nobody else its batch. A lost lease or database ends the turn instead.
 func (w *work) insert(ctx context.Context, batches []*capri.NewBatch, also func(*store.Tx, store.Inserted) error) (store.Inserted, []failure, error) {
-	size := 500
+	size := 1000
 	groups := make([][]*capri.NewBatch, 0, len(batches)/size+1)
 	for g := range slices.Chunk(batches, size) {
 		groups = append(groups, g)

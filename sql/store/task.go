@@ -348,7 +348,7 @@ func (tx *Tx) savePart(part []TaskSave) error {
 			return err
 		}
 		var err error
-		if definitions[i], err = encodeSpec(&t.Spec); err != nil {
+		if definitions[i], err = EncodeSpec(&t.Spec); err != nil {
 			return err
 		}
 		names[i] = t.Name
@@ -537,15 +537,61 @@ func takingPart(q sq.SelectBuilder, p capri.Period, mark capri.Instant) sq.Selec
 			m, m, m, m, m, int(p), m, m)
 }
 
-// encodeSpec is the definition column: the task file's content, with < > & as people wrote them.
-func encodeSpec(s *capri.Spec) (string, error) {
+// EncodeSpec writes a definition as it is stored: JSON without the fields that are zero, since that is what an absent field
+// is read as. At a mark every definition is read, and decoding them is half of what generation costs Capri itself.
+func EncodeSpec(s *capri.Spec) (string, error) {
+	whole, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("definition of task %s: %w", s.Name, err)
+	}
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(whole))
+	d.UseNumber()
+	if err := d.Decode(&fields); err != nil {
+		return "", fmt.Errorf("definition of task %s: %w", s.Name, err)
+	}
+	withoutZeros(fields)
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
+	if err := e.Encode(fields); err != nil {
 		return "", fmt.Errorf("definition of task %s: %w", s.Name, err)
 	}
 	return strings.TrimSuffix(b.String(), "\n"), nil
+}
+
+// withoutZeros takes out what decoding would set to zero anyway. What people named themselves stays: a variable may be
+// empty on purpose.
+func withoutZeros(fields map[string]any) {
+	for name, v := range fields {
+		switch v := v.(type) {
+		case map[string]any:
+			if name != "env" && name != "params" {
+				withoutZeros(v)
+			}
+			if len(v) == 0 {
+				delete(fields, name)
+			}
+		case []any:
+			for _, item := range v {
+				if m, ok := item.(map[string]any); ok {
+					withoutZeros(m)
+				}
+			}
+		case bool:
+			if !v {
+				delete(fields, name)
+			}
+		case json.Number:
+			if v == "0" {
+				delete(fields, name)
+			}
+		case string:
+			if v == "" {
+				delete(fields, name)
+			}
+		}
+	}
 }
 
 // checkTask refuses what would not fit its column; SQLite would take it, and MySQL refuse the move.

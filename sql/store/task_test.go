@@ -573,3 +573,26 @@ func BenchmarkTakingPart(b *testing.B) {
 		})
 	}
 }
+
+func TestADefinition_is_stored_without_its_zeros_and_read_back_the_same(t *testing.T) {
+	s := sqltest.Spec("everything")
+	s.Priority, s.Enabled, s.Cascade = 0, false, false
+	s.Job.Env, s.Job.Params = map[string]string{"EMPTY": "", "X": "<&>"}, map[string]string{"zero": "0", "none": ""}
+	s.Inputs = []capri.Input{{Path: "/a/${HH}", Flag: "_SUCCESS", Unit: capri.Hour, From: &capri.Offset{}, To: &capri.Offset{End: true, N: 3}}}
+	s.Parents = []capri.Parent{{Task: "p", TaskID: 7, Policy: capri.Anyone}}
+	s.Alert.DefaultRules = false
+	text, err := store.EncodeSpec(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back capri.Spec
+	if err := json.Unmarshal([]byte(text), &back); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(s, back) {
+		t.Errorf("%s\nbecame %+v\nfrom   %+v", text, back, s)
+	}
+	if strings.Contains(text, `"enabled"`) || strings.Contains(text, `"dependency_timeout_minutes"`) {
+		t.Errorf("zeros are stored: %s", text)
+	}
+}
