@@ -163,7 +163,8 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 	if err := tx.insertConditions([]*capri.NewBatch{nb}); err != nil {
 		return false, err
 	}
-	if _, err := tx.exec(sq.Update("task_work").Set("kinds", kindsOf(&c)).Where(sq.Eq{"id": int64(id)})); err != nil {
+	rows[0].Kinds = kindsOf(&c)
+	if _, err := tx.exec(sq.Update("task_work").Set("kinds", rows[0].Kinds).Where(sq.Eq{"id": int64(id)})); err != nil {
 		return false, err
 	}
 	if _, err := tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(id), int64(id))); err != nil {
@@ -177,18 +178,74 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task_data d WHERE d.batch_id = task_work.id AND d.type = 1 AND +d.state = 0) END
  + CASE WHEN kinds & 2 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tthird_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
  + CASE WHEN kinds & 4 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tparent_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
- + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT COUNT(DISTINCT CASE WHEN d.policy = 0 AND d.state = 0 THEN d.grp END)
- + COUNT(DISTINCT CASE WHEN d.policy = 1 THEN d.grp END) - COUNT(DISTINCT CASE WHEN d.policy = 1 AND d.state = 1 THEN d.grp END)
- FROM tparent_data d WHERE d.batch_id = task_work.id) END`
+ + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT ` + unmetGroups + ` FROM tparent_data d WHERE d.batch_id = task_work.id) END`
 
-// recount sets unmet from the conditions, for batches that this transaction has locked before it changed those.
+// unmetGroups counts the dependencies on parents that are not met: of policy 0 each row is needed, of policy 1 any one.
+const unmetGroups = `COUNT(DISTINCT CASE WHEN policy = 0 AND state = 0 THEN grp END)
+ + COUNT(DISTINCT CASE WHEN policy = 1 THEN grp END) - COUNT(DISTINCT CASE WHEN policy = 1 AND state = 1 THEN grp END)`
+
+// recount sets unmet from the conditions, for batches that this transaction has locked before it changed those: whoever
+// changes a condition holds its batch, so what is counted here cannot change before the commit. Counting by groups and
+// writing each count once costs half of a subquery for each row, since most batches of a meeting end at the same count.
 func (tx *Tx) recount(rows []locked) error {
 	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
-		if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(tx.among("id", part))); err != nil {
+		unmet, err := tx.countUnmet(part)
+		if err != nil {
 			return err
+		}
+		byCount := map[int][]locked{}
+		for _, r := range part {
+			byCount[unmet[r.ID]] = append(byCount[unmet[r.ID]], r)
+		}
+		if len(byCount) > 10 { // children of many parents at different stages
+			if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(tx.among("id", part))); err != nil {
+				return err
+			}
+			continue
+		}
+		for n, rows := range byCount {
+			if _, err := tx.exec(sq.Update("task_work").Set("unmet", n).Where(tx.among("id", rows))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// countUnmet is unmetNow for many batches at once; a batch that is not in the answer has none.
+func (tx *Tx) countUnmet(rows []locked) (map[capri.BatchID]int, error) {
+	kinds := 0
+	for _, r := range rows {
+		kinds |= r.Kinds
+	}
+	unmet := map[capri.BatchID]int{}
+	for _, c := range []struct {
+		kinds              int
+		table, where, many string
+	}{
+		{kindPaths, "task_data", "type = 1 AND state = 0", "COUNT(*)"},
+		{kindThirdParty, "tthird_data", "state = 0", "COUNT(*)"},
+		{kindParents | kindGrouped, "tparent_data", "1 = 1", unmetGroups},
+	} {
+		if kinds&c.kinds == 0 {
+			continue
+		}
+		if c.kinds&kinds == kindParents { // each dependency is one row
+			c.where, c.many = "state = 0", "COUNT(*)"
+		}
+		q := sq.Select("batch_id", c.many).From(c.table+tx.s.d.ByKey).Where(tx.among("batch_id", rows)).Where(c.where).GroupBy("batch_id").Suffix(tx.s.d.ForShare)
+		err := tx.query(q, func(r *sql.Rows) error {
+			var id capri.BatchID
+			n := 0
+			err := r.Scan(&id, &n)
+			unmet[id] += n
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return unmet, nil
 }
 
 // waitAgain recounts and sends what was assigned but may no longer start back to waiting. A preparing batch
