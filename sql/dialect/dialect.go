@@ -41,10 +41,6 @@ type Dialect struct {
 	// lock it.
 	ByKey string
 
-	// Ranges: where ids stand without a gap, "BETWEEN first AND last" is quicker than a list of them. Not on a server,
-	// where a range locks the gaps around it and with them the neighbours of another transaction.
-	Ranges bool
-
 	// Writers is how many write transactions are worth running at once for one piece of work.
 	Writers int
 
@@ -100,7 +96,6 @@ var SQLite = &Dialect{
 	ChunkRows: 500,
 	Writers:   1,
 	ByKey:     " NOT INDEXED",
-	Ranges:    true,
 	IsDuplicate: func(err error) bool {
 		var e *sqlite.Error
 		return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID)

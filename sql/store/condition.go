@@ -233,7 +233,7 @@ func (tx *Tx) countUnmet(rows []locked) (map[capri.BatchID]int, error) {
 		if c.kinds&kinds == kindParents { // each dependency is one row
 			c.where, c.many = "state = 0", "COUNT(*)"
 		}
-		q := sq.Select("batch_id", c.many).From(c.table+tx.s.d.ByKey).Where(tx.among("batch_id", rows)).Where(c.where).GroupBy("batch_id").Suffix(tx.s.d.ForShare)
+		q := sq.Select("batch_id", c.many).From(c.table + tx.s.d.ByKey).Where(tx.among("batch_id", rows)).Where(c.where).GroupBy("batch_id").Suffix(tx.s.d.ForShare)
 		err := tx.query(q, func(r *sql.Rows) error {
 			var id capri.BatchID
 			n := 0
@@ -857,6 +857,16 @@ func (s *Store) meetAll(ctx context.Context, lease capri.Lease, candidates []cap
 func (s *Store) meetParts(ctx context.Context, what string, lease capri.Lease, ids []capri.BatchID, meet func(*Tx, []capri.BatchID) (int, error)) (met int, err error) {
 	slices.Sort(ids)
 	parts := chunks(slices.Compact(ids), meetBatch)
+	if half := (len(parts) + 1) / 2; s.d.Writers > 1 { // two at once are not to be neighbours, who wait for each other
+		apart := make([][]capri.BatchID, 0, len(parts))
+		for i := range half {
+			apart = append(apart, parts[i])
+			if half+i < len(parts) {
+				apart = append(apart, parts[half+i])
+			}
+		}
+		parts = apart
+	}
 	counts := make([]int, len(parts))
 	var eg errgroup.Group
 	eg.SetLimit(s.d.Writers)
