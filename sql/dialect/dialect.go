@@ -93,7 +93,7 @@ func lostConnection(err error) bool {
 var SQLite = &Dialect{
 	Name:      "sqlite",
 	Isolation: sql.LevelDefault,
-	ChunkRows: 500,
+	ChunkRows: 1000,
 	Writers:   1,
 	ByKey:     " NOT INDEXED",
 	IsDuplicate: func(err error) bool {
