@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +32,8 @@ type program struct {
 	t     *testing.T
 	name  string
 	cmd   *exec.Cmd
-	out   *text
-	log   *text
+	out   *testenv.Text
+	log   *testenv.Text
 	ended chan struct{}
 	began time.Time
 }
@@ -61,7 +60,7 @@ func unprivileged(t *testing.T, env []string, args ...string) *program {
 
 func begin(t *testing.T, attr *syscall.SysProcAttr, env, args []string) *program {
 	t.Helper()
-	p := &program{t: t, name: args[0], cmd: exec.Command(testenv.Binary(t, "capri"), args...), out: &text{}, log: &text{}, ended: make(chan struct{}), began: time.Now()}
+	p := &program{t: t, name: args[0], cmd: exec.Command(testenv.Binary(t, "capri"), args...), out: &testenv.Text{}, log: &testenv.Text{}, ended: make(chan struct{}), began: time.Now()}
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = env, cluster.OpenDir(t), p.out, p.log, attr
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
@@ -387,22 +386,4 @@ func (in *installation) coldStart(period, day string, more ...string) int {
 		in.t.Fatalf("cold start of %s %s: made %d of %d", period, day, out.Made, len(out.Items))
 	}
 	return out.Made
-}
-
-// text gathers what a program writes.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (w *text) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *text) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
 }

@@ -23,7 +23,7 @@ type Database interface {
 	KillsAsked(ctx context.Context, node string) ([]capri.Attempt, error)
 	HeldBy(ctx context.Context, node string) ([]store.Claimed, error)
 	HeldAttempts(ctx context.Context, node string) ([]store.HeldAttempt, error)
-	OutputsOfAll(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error)
+	OutputsOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error)
 }
 
 var _ Database = (*store.Store)(nil)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,7 +42,7 @@ type node struct {
 	*Worker
 	c      *cluster
 	o      Options
-	logged *logged
+	logged *testenv.Text
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -72,7 +71,7 @@ func (c *cluster) options() Options {
 // run starts a worker; change may be nil.
 func (c *cluster) run(change func(*Options)) *node {
 	c.t.Helper()
-	n := &node{c: c, o: c.options(), logged: &logged{}}
+	n := &node{c: c, o: c.options(), logged: &testenv.Text{}}
 	n.o.Log = slog.New(slog.NewTextHandler(n.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if change != nil {
 		change(&n.o)
@@ -146,26 +145,6 @@ func shimPids(dir string) []int {
 	}
 	return pids
 }
-
-// logged keeps what a worker logs.
-type logged struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
 
 // task stores a task that runs the command.
 func (c *cluster) task(command string, change func(*capri.Spec)) *capri.Task {

@@ -36,7 +36,7 @@ func (w *Worker) prepareAll(ctx, hard context.Context, claimed []store.Claimed) 
 	var outputs map[capri.BatchID][]capri.PathCondition
 	if len(judged) > 0 {
 		var err error
-		outputs, err = w.db.OutputsOfAll(hard, judged)
+		outputs, err = w.db.OutputsOf(hard, judged)
 		if w.health.note(err); err != nil {
 			for _, a := range attempts { // they cannot be judged, and all go back: the database is away
 				w.table.admit(a)

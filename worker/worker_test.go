@@ -445,7 +445,7 @@ func TestNothing_is_lost_while_the_database_is_away(t *testing.T) {
 			t.Fatalf("it is %s while the database is away", b.State)
 		}
 		// Once, or twice if a call that was under way came back well after the first had failed.
-		if said := n.logged.count("the database does not take"); said < 1 || said > 2 {
+		if said := n.logged.Count("the database does not take"); said < 1 || said > 2 {
 			t.Errorf("it was logged %d times that the database is away", said)
 		}
 		away.set(false)
@@ -502,7 +502,7 @@ func TestA_worker_whose_registration_was_taken_stops_claiming_and_registers_anew
 	}
 	id := c.launch("n1", "true", nil)
 	c.wants(id, capri.Success, "")
-	if n.logged.count("the registration is not ours any more") == 0 {
+	if n.logged.Count("the registration is not ours any more") == 0 {
 		t.Error("it did not say that its registration was taken")
 	}
 	if b := c.batch(job); b.State != capri.Running {

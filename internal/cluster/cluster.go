@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -52,7 +51,7 @@ type Cluster struct {
 	t     testing.TB
 	o     Options
 	waker wake.Waker
-	log   *logged
+	log   *testenv.Text
 	ctx   context.Context
 }
 
@@ -73,7 +72,7 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	if o.Slots == 0 {
 		o.Slots = 8
 	}
-	c := &Cluster{DB: db, t: t, o: o, waker: wake.NewLocal(), log: &logged{}, ctx: t.Context(), Root: OpenDir(t)}
+	c := &Cluster{DB: db, t: t, o: o, waker: wake.NewLocal(), log: &testenv.Text{}, ctx: t.Context(), Root: OpenDir(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log:\n%s", c.log)
@@ -412,22 +411,4 @@ func KillShims(dir string) {
 			p.Kill()
 		}
 	}
-}
-
-// logged keeps what is logged.
-type logged struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -95,11 +96,11 @@ func (w *work) alertUnplanned(ctx context.Context, t store.CronTask, why error) 
 
 // fire makes the batches of due fires; their lines leave the due list in the same transaction.
 func (w *work) fire(ctx context.Context, fires []store.Fire) error {
-	if err := w.readDefinitions(ctx); err != nil {
-		return err
-	}
 	byID, err := w.cronTasks(ctx, fires)
 	if err != nil {
+		return err
+	}
+	if err := w.parents.read(ctx, w.store, slices.Collect(maps.Values(byID))); err != nil {
 		return err
 	}
 	compiled := map[capri.TaskID]*birth.Task{}
@@ -123,7 +124,7 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 		}
 		iv := w.calendar.CronFire(f.At)
 		iv.Start = f.DataStart
-		b, err := w.maker.Batch(compiled[f.Task], iv, w.origin(f.At), 0, w.turn.Now)
+		b, err := w.parents.batch(compiled[f.Task], iv, w.origin(f.At), w.turn.Now)
 		if err != nil {
 			bad = append(bad, failure{t.ID, f.At, t.Name, 1, err})
 			continue

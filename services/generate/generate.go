@@ -52,7 +52,7 @@ func New(s *store.Store, c calendar.Calendar, log *slog.Logger) *Service {
 
 // Run makes what is due.
 func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, error) {
-	w := &work{Service: s, turn: t, counts: map[string]int{}}
+	w := &work{Service: s, turn: t, counts: map[string]int{}, parents: knowNobody(s.calendar)}
 	for _, p := range []capri.Period{capri.Month, capri.Week, capri.Day, capri.Hour} {
 		if err := w.period(ctx, p); err != nil {
 			return w.result(), err
@@ -70,11 +70,11 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 // work is one turn.
 type work struct {
 	*Service
-	turn   services.Turn
-	maker  *birth.Maker // read when the first batch is to be made
-	counts map[string]int
-	next   capri.Instant
-	again  bool
+	turn    services.Turn
+	parents parents
+	counts  map[string]int
+	next    capri.Instant
+	again   bool
 }
 
 func (w *work) result() services.Result {
@@ -128,9 +128,6 @@ func (w *work) origin(mark capri.Instant) capri.Origin {
 // mark makes one mark, page by page of the tasks that take part in it.
 func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) error {
 	m := store.Mark{Period: p, Mark: iv.Mark, StartedAt: w.turn.Now}
-	if err := w.readDefinitions(ctx); err != nil {
-		return err
-	}
 	// The next page is read and its batches are born while this one is inserted: decoding definitions costs about as
 	// much as inserting batches, and the database has its own processor.
 	var failed []failure
@@ -200,6 +197,9 @@ func (w *work) readPages(ctx context.Context, p capri.Period, iv capri.Interval,
 		if err != nil {
 			return err
 		}
+		if err := w.parents.read(ctx, w.store, tasks); err != nil {
+			return err
+		}
 		b := born{tasks: tasks, batches: make([]*capri.NewBatch, 0, len(tasks))}
 		for _, t := range tasks {
 			nb, err := w.birth(t, iv, origin)
@@ -248,27 +248,11 @@ func (w *work) birth(t *capri.Task, iv capri.Interval, origin capri.Origin) (b *
 	if err != nil {
 		return nil, err
 	}
-	b, err = w.maker.Batch(compiled, iv, origin, 0, w.turn.Now)
+	b, err = w.parents.batch(compiled, iv, origin, w.turn.Now)
 	if err == nil && b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
 		b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
 	}
 	return b, err
-}
-
-// readDefinitions loads what must be known of every possible parent, once a turn.
-func (w *work) readDefinitions(ctx context.Context) error {
-	if w.maker != nil {
-		return nil
-	}
-	rows, err := w.store.ParentRefs(ctx)
-	if err != nil {
-		return err
-	}
-	refs, err := birth.Refs(rows)
-	if err == nil {
-		w.maker = birth.New(w.calendar, refs)
-	}
-	return err
 }
 
 // failure is a task that has no batch at a mark.
@@ -363,9 +347,6 @@ func (w *work) retryFailed(ctx context.Context) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	if err := w.readDefinitions(ctx); err != nil {
-		return err
-	}
 	for _, f := range due {
 		tasks, err := w.store.TakingPart(ctx, f.Period, f.Mark, f.Task-1, 1)
 		if err != nil {
@@ -376,6 +357,9 @@ func (w *work) retryFailed(ctx context.Context) error {
 				return err
 			}
 			continue
+		}
+		if err := w.parents.read(ctx, w.store, tasks); err != nil {
+			return err
 		}
 		var b *capri.NewBatch
 		iv, err := w.intervalOf(f, tasks[0])

@@ -423,40 +423,13 @@ const meetBatch = 1000
 // MeetChanged meets the parent and third-party conditions that the changes may have met, and forgets the changes.
 // It returns how many batches had conditions to be met.
 func (s *Store) MeetChanged(ctx context.Context, lease capri.Lease, changes []DependencyChange) (met int, err error) {
-	var parents []DependencyChange
 	candidates := []capri.BatchID{}
-	add := func(q sq.SelectBuilder) error {
+	for _, q := range candidatesOf(changes) {
 		ids, err := s.batchIDs(ctx, q)
-		candidates = append(candidates, ids...)
-		return err
-	}
-	waits := "+w.state = 0 AND +w.unmet > 0" // the plus keeps SQLite on the index that the rest of the query names
-	for _, c := range changes {
-		switch c.kind {
-		case changedParent:
-			parents = append(parents, c)
-		case changedThirdParty:
-			err = add(sq.Select("d.batch_id").From("tthird_data d").Join("task_work w ON w.id = d.batch_id").
-				Where(sq.Eq{"d.code": c.code, "d.period": int(c.period), "d.batch_no": string(c.BatchNo), "d.state": 0}).Where(waits))
-		case changedBatches:
-			if err = add(sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits + " AND w.kinds & 12 <> 0 AND EXISTS (SELECT 1 FROM tparent_data d" +
-				" WHERE d.batch_id = w.id AND d.state = 0 AND " + parentSucceeded("d") + ")")); err == nil {
-				err = add(sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits + " AND w.kinds & 2 <> 0 AND EXISTS (SELECT 1 FROM tthird_data d" +
-					" WHERE d.batch_id = w.id AND d.state = 0 AND " + thirdPartyReady("d") + ")"))
-			}
-		}
 		if err != nil {
 			return 0, s.fault("look for children", err)
 		}
-	}
-	for _, part := range chunks(parents, 200) {
-		var any sq.Or
-		for _, c := range part {
-			any = append(any, sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
-		}
-		if err := add(sq.Select("d.batch_id").From("tparent_data d").Join("task_work w ON w.id = d.batch_id").Where("d.state = 0 AND " + waits).Where(any)); err != nil {
-			return 0, s.fault("look for children", err)
-		}
+		candidates = append(candidates, ids...)
 	}
 	if met, err = s.meetAll(ctx, lease, candidates); err != nil {
 		return met, err
@@ -474,6 +447,38 @@ func (s *Store) MeetChanged(ctx context.Context, lease capri.Lease, changes []De
 		}
 		return nil
 	})
+}
+
+// candidatesOf are the queries that find the waiting batches which the changes may have met; parents come by the
+// hundred, and share queries.
+func candidatesOf(changes []DependencyChange) []sq.SelectBuilder {
+	const waits = "+w.state = 0 AND +w.unmet > 0" // the plus keeps SQLite on the index that the rest of the query names
+	waiting := func(conditions string) sq.SelectBuilder {
+		return sq.Select("d.batch_id").From(conditions + " d").Join("task_work w ON w.id = d.batch_id").Where("d.state = 0 AND " + waits)
+	}
+	var queries []sq.SelectBuilder
+	var parents []DependencyChange
+	for _, c := range changes {
+		switch c.kind {
+		case changedParent:
+			parents = append(parents, c)
+		case changedThirdParty:
+			queries = append(queries, waiting("tthird_data").Where(sq.Eq{"d.code": c.code, "d.period": int(c.period), "d.batch_no": string(c.BatchNo)}))
+		case changedBatches:
+			made := sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits)
+			queries = append(queries,
+				made.Where("w.kinds & 12 <> 0 AND EXISTS (SELECT 1 FROM tparent_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+parentSucceeded("d")+")"),
+				made.Where("w.kinds & 2 <> 0 AND EXISTS (SELECT 1 FROM tthird_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+thirdPartyReady("d")+")"))
+		}
+	}
+	for _, part := range chunks(parents, 200) {
+		var any sq.Or
+		for _, c := range part {
+			any = append(any, sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
+		}
+		queries = append(queries, waiting("tparent_data").Where(any))
+	}
+	return queries
 }
 
 // The facts that conditions rest on, as the meeting UPDATE proves them for the condition rows called d. The rows
@@ -663,11 +668,15 @@ func (s *Store) PathsGone(ctx context.Context, node string, gone []capri.PathCon
 	})
 }
 
-// inputsOf reads the input paths of batches.
-func (s *Store) inputsOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error) {
+// OutputsOf reads the output paths of batches.
+func (s *Store) OutputsOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error) {
+	return s.pathsOf(ctx, typeOutput, ids)
+}
+
+func (s *Store) pathsOf(ctx context.Context, kind int, ids []capri.BatchID) (map[capri.BatchID][]capri.PathCondition, error) {
 	out := map[capri.BatchID][]capri.PathCondition{}
 	for _, part := range chunks(ids, s.d.ChunkRows) {
-		err := query(ctx, s.read, sq.Select("batch_id", "path", "flag").From("task_data").Where(sq.Eq{"type": typeInput}).Where(idIn("batch_id", part)).OrderBy("batch_id", "seq"), func(r *sql.Rows) error {
+		err := query(ctx, s.read, sq.Select("batch_id", "path", "flag").From("task_data").Where(sq.Eq{"type": kind}).Where(idIn("batch_id", part)).OrderBy("batch_id", "seq"), func(r *sql.Rows) error {
 			var id capri.BatchID
 			var p capri.PathCondition
 			err := r.Scan(&id, &p.Path, &p.Flag)
@@ -675,22 +684,10 @@ func (s *Store) inputsOf(ctx context.Context, ids []capri.BatchID) (map[capri.Ba
 			return err
 		})
 		if err != nil {
-			return nil, s.fault("read input paths", err)
+			return nil, s.fault("read the paths of batches", err)
 		}
 	}
 	return out, nil
-}
-
-// OutputsOf reads the output paths of a batch.
-func (s *Store) OutputsOf(ctx context.Context, id capri.BatchID) ([]capri.PathCondition, error) {
-	var out []capri.PathCondition
-	err := query(ctx, s.read, sq.Select("path", "flag").From("task_data").Where(sq.Eq{"type": typeOutput, "batch_id": int64(id)}).OrderBy("seq"), func(r *sql.Rows) error {
-		var p capri.PathCondition
-		err := r.Scan(&p.Path, &p.Flag)
-		out = append(out, p)
-		return err
-	})
-	return out, s.fault("read output paths", err)
 }
 
 // ReportThirdParty keeps what a third party said of a code and interval: ready, fail or withdraw. Anything but ready

@@ -235,23 +235,39 @@ type ParentRef struct {
 
 // ParentRefs gives a light row of each task that lives.
 func (s *Store) ParentRefs(ctx context.Context) (map[capri.TaskID]ParentRef, error) {
-	refs, err := parentRefs(ctx, s.read)
+	refs := map[capri.TaskID]ParentRef{}
+	err := parentRefs(ctx, s.read, refs, nil)
 	return refs, s.fault("read tasks as parents", err)
 }
 
-// ParentRefs is the same inside a transaction.
-func (tx *Tx) ParentRefs() (map[capri.TaskID]ParentRef, error) { return parentRefs(tx.ctx, tx.tx) }
+// ParentRefsOf is ParentRefs of some tasks; those that do not live are missing from the answer.
+func (s *Store) ParentRefsOf(ctx context.Context, ids []capri.TaskID) (map[capri.TaskID]ParentRef, error) {
+	refs := make(map[capri.TaskID]ParentRef, len(ids))
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		if err := parentRefs(ctx, s.read, refs, idIn("id", part)); err != nil {
+			return nil, s.fault("read tasks as parents", err)
+		}
+	}
+	return refs, nil
+}
 
-func parentRefs(ctx context.Context, from querier) (map[capri.TaskID]ParentRef, error) {
+// ParentRefs is the same inside a transaction.
+func (tx *Tx) ParentRefs() (map[capri.TaskID]ParentRef, error) {
 	refs := map[capri.TaskID]ParentRef{}
+	return refs, parentRefs(tx.ctx, tx.tx, refs, nil)
+}
+
+func parentRefs(ctx context.Context, from querier, into map[capri.TaskID]ParentRef, which sq.Sqlizer) error {
 	q := sq.Select("id", "name", "output_period", "cron_expression", "first_mark").From("task").Where("deleted_at IS NULL")
-	err := query(ctx, from, q, func(r *sql.Rows) error {
+	if which != nil {
+		q = q.Where(which)
+	}
+	return query(ctx, from, q, func(r *sql.Rows) error {
 		var p ParentRef
 		err := r.Scan(&p.ID, &p.Name, &p.Period, &p.Cron, &p.FirstMark)
-		refs[p.ID] = p
+		into[p.ID] = p
 		return err
 	})
-	return refs, err
 }
 
 // Children lists the tasks that live and whose newest versions name parent, by id.
@@ -499,7 +515,9 @@ func (tx *Tx) LowerFirstMark(id capri.TaskID, mark capri.Instant) error {
 // valid at the mark as their history shows, of this period then and now, and enabled still. What is returned is the
 // newest version. A task is valid from valid_from on and until just before valid_to.
 func (s *Store) TakingPart(ctx context.Context, p capri.Period, mark capri.Instant, after capri.TaskID, limit int) ([]*capri.Task, error) {
-	q := takingPart(sq.Select(taskColumns...), p, mark).Where(sq.Gt{"t.id": int64(after)}).OrderBy("t.id")
+	// By the key: MariaDB takes the index of period and enabled else, and then walks it from its first entry for every page,
+	// which made a million tasks a third slower than a hundred thousand.
+	q := takingPart(sq.Select(taskColumns...), p, mark).From("task t" + s.d.ByKey).Where(sq.Gt{"t.id": int64(after)}).OrderBy("t.id")
 	var all []*capri.Task
 	if limit > 0 {
 		q = q.Limit(uint64(limit))

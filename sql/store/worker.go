@@ -84,7 +84,7 @@ func (s *Store) claimed(ctx context.Context, rows []locked) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	inputs, err := s.inputsOf(ctx, withPaths)
+	inputs, err := s.pathsOf(ctx, typeInput, withPaths)
 	if err != nil {
 		return nil, err
 	}
@@ -361,6 +361,26 @@ func (s *Store) ReportProgress(ctx context.Context, a capri.Attempt, percent int
 		_, err := tx.exec(sq.Update("task_work").Set("progress", percent).Where(sq.Eq{"id": int64(a.Batch), "attempt": a.Number, "state": int(capri.Running)}))
 		return err
 	})
+}
+
+// HeldAttempt is an attempt that a node has claimed and not finished.
+type HeldAttempt struct {
+	capri.Attempt
+	Started bool
+}
+
+// HeldAttempts is HeldBy without the snapshots: a worker compares it with what it runs every now and then.
+func (s *Store) HeldAttempts(ctx context.Context, node string) ([]HeldAttempt, error) {
+	var out []HeldAttempt
+	err := query(ctx, s.read, sq.Select("id", "attempt", "start_time").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running)}), func(r *sql.Rows) error {
+		var a HeldAttempt
+		var start capri.Instant
+		err := r.Scan(&a.Batch, &a.Number, instant{&start})
+		a.Started = start != 0
+		out = append(out, a)
+		return err
+	})
+	return out, s.fault("list a node's attempts", err)
 }
 
 func numbers(attempts []capri.Attempt) map[capri.BatchID]int {
