@@ -6,6 +6,8 @@ GO      ?= go
 LINT    := $(GO) tool -modfile=tools/go.mod golangci-lint
 BENCH   ?=
 FUZZ    ?= 10s
+MINUTES ?= 2
+SEED    ?= 1
 DATA    ?= ./capri-data
 
 # Recorded pipelines, where they lie beside the checkout.
@@ -36,7 +38,7 @@ dev: build ## a master and two workers on a MariaDB and a Redis of their own
 demo: ## replay recorded pipelines of real installations
 	@scripts/demo
 
-.PHONY: quick test check bench fuzz golden
+.PHONY: quick test check bench fuzz golden soak mutants
 quick: ## tests on SQLite alone, cached
 	@scripts/test
 
@@ -58,6 +60,13 @@ fuzz: ## each fuzzer for FUZZ=10s
 
 golden: ## rewrite the golden files
 	@scripts/golden
+
+soak: ## a cluster under faults, then checked; MINUTES=2 SEED=1
+	@$(GO) test -tags failpoint ./internal/failpoint
+	@MINUTES=$(MINUTES) SEED=$(SEED) scripts/soak
+
+mutants: ## take one rule away at a time; a named test must notice
+	@scripts/mutants
 
 .PHONY: dist clean check-format check-modules
 dist: ## archives for linux amd64, arm64, armv7 in dist/

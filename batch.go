@@ -112,6 +112,7 @@ type Batch struct {
 	Account     string
 
 	QualityState int // 0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked
+	QualityAsk   int // the number of the newest question; a verdict names the one it answers
 	Failures     int
 	Rejections   int
 	Losses       int
@@ -125,6 +126,8 @@ type Batch struct {
 	Progress        int
 	ApplicationID   string
 	Message         string
+
+	Archived bool // it is in the archive: what it waited for is derived again when somebody asks
 }
 
 // Attempt names one assignment of one run; reports that name an older one change nothing.
@@ -135,8 +138,25 @@ type Attempt struct {
 
 func (a Attempt) String() string { return fmt.Sprintf("%d.%d", a.Batch, a.Number) }
 
-// NewBatch is a batch about to be inserted, with its conditions.
+// DeadlineKind says what is asked when a deadline has come.
+type DeadlineKind int
+
+const (
+	DependencyDeadline DeadlineKind = 1 // does it still wait? then: dependency timeout
+	OutputDeadline     DeadlineKind = 2 // has it not succeeded? then: output timeout
+	DayEndDeadline     DeadlineKind = 3 // has it not started? then it fails (limits.expire_at_day_end)
+)
+
+// Deadline is an instant at which something is asked about a batch.
+type Deadline struct {
+	Kind DeadlineKind
+	Due  Instant
+}
+
+// NewBatch is a batch about to be inserted, with its conditions and its deadlines.
 type NewBatch struct {
 	Batch
 	Conditions
+	Deadlines []Deadline
+	Former    []PathCondition // output paths of the run it takes the place of, where that one is archived and its rows are gone
 }

@@ -1,5 +1,7 @@
 package capri
 
+import "strings"
+
 // Epoch numbers the grants of one service lease; it only grows.
 type Epoch int64
 
@@ -9,6 +11,30 @@ type Lease struct {
 	Service string
 	Holder  string
 	Epoch   Epoch
+}
+
+// ServiceLeases are the rows of capri_service_lock, in the order of a batch's way. Services that must not run at once
+// share one: there is one placer (dispatch, reschedule) and one judge of attempts (lost-nodes, zombie). The rows are
+// made by the migration and never by a master: a row that vanished and came back would begin its epochs anew, and a
+// master that slept through it would hold a valid one.
+var ServiceLeases = []string{"generate", "dependency", "quality", "dispatch", "timeout", "attempts", "monitor", "bigtask", "cleanup"}
+
+// ServiceName is a service as people name it, with the lease that it runs under.
+type ServiceName struct{ Name, Lease string }
+
+// Services are the names of `capri service list` and `capri service trigger`, in the order of a batch's way.
+var Services = []ServiceName{
+	{"generate", "generate"}, {"dependency", "dependency"}, {"quality", "quality"}, {"dispatch", "dispatch"}, {"reschedule", "dispatch"},
+	{"timeout", "timeout"}, {"lost-nodes", "attempts"}, {"zombie", "attempts"}, {"monitor", "monitor"}, {"bigtask", "bigtask"}, {"cleanup", "cleanup"},
+}
+
+// ServiceNames lists them for a message.
+func ServiceNames() string {
+	names := make([]string, len(Services))
+	for i, s := range Services {
+		names[i] = s.Name
+	}
+	return strings.Join(names, " ")
 }
 
 // Level of an alert (seed 002 §1.10.3.2.1) and how it travels later.

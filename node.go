@@ -1,5 +1,7 @@
 package capri
 
+import "time"
+
 // Node is a worker's registration: a row of capri_schedul_cluster. It is one data directory; BootID is new
 // with every life of the process that holds that directory's lock.
 type Node struct {
@@ -22,6 +24,13 @@ type Node struct {
 	MemoryLoad    float64 // used share, 0..1
 	DiskFreeMB    int64
 	TaskNum       int // jobs it runs now
+
+	// What it does by itself when its beats are not acknowledged (design §5.2). Masters wait longer than that.
+	KillAfter   time.Duration // its jobs are told to end; 0: never (standalone, whose directory's lock is the lease)
+	KillGrace   time.Duration // and are killed at most this much later
+	LeaseWait   bool          // on_lease_lost: wait; its jobs are left alone on both sides until it answers or a person acts
+	ClockOffset time.Duration // its clock minus the database's
+	LostAt      Instant       // when it was called lost; 0: it is not
 }
 
 // Load is what a node has in hand: assigned, preparing and running batches together.

@@ -19,6 +19,10 @@ type Task struct {
 	CreatedAt       Instant // when the name was first applied
 	UpdatedAt       Instant // when this version was made
 	DeletedAt       Instant // 0 while it lives
+
+	// Broken says why the stored definition cannot be read, where somebody has written into the table by hand; of Spec
+	// there are then only Name, Group, Owner, Period and Enabled. Such a task has no batches and costs the others nothing.
+	Broken string
 }
 
 // Spec is a task as written in a task file (docs: task file). The tags are the file's names.

@@ -42,11 +42,7 @@ func (a *Actions) maker(ctx context.Context) (*birth.Maker, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs, err := birth.Refs(rows)
-	if err != nil {
-		return nil, err
-	}
-	return birth.New(a.calendar, refs), nil
+	return birth.New(a.calendar, birth.Refs(rows)), nil
 }
 
 // expression is a cron task's, nil for others.

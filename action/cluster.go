@@ -66,10 +66,11 @@ func (a *Actions) ResumeDispatch(ctx context.Context, who string) error {
 
 // TriggerService asks a service to run now.
 func (a *Actions) TriggerService(ctx context.Context, who, service string) error {
-	if err := a.store.Trigger(ctx, service); err != nil {
-		return err
+	err := a.logged(ctx, who, "service_trigger", service, "", func(tx *store.Tx) error { return tx.Trigger(service) })
+	if err == nil {
+		a.wake.Wake(wake.Trigger)
 	}
-	return a.logged(ctx, who, "service_trigger", service, "", func(*store.Tx) error { return nil })
+	return err
 }
 
 // logged does one thing in a transaction with its line in the audit log, and wakes what places and generates.

@@ -18,7 +18,7 @@ func cold(p capri.Period, from, to string) action.ColdStartRequest {
 	return action.ColdStartRequest{Period: p, From: from, To: to}
 }
 
-func did(items []action.ColdStartItem) (out []string) {
+func did(items []action.RangeItem) (out []string) {
 	for _, it := range items {
 		out = append(out, fmt.Sprintf("%s %s %s", it.Task, it.BatchNo, it.Action))
 	}

@@ -56,6 +56,9 @@ func (a *Actions) Execute(ctx context.Context, who, name string) (store.BatchRow
 	if err != nil {
 		return store.BatchRow{}, err
 	}
+	if nb.Former, err = a.formerOutputs(ctx, maker, old, map[store.VersionKey]*birth.Task{}); err != nil {
+		return store.BatchRow{}, err
+	}
 
 	note := func(tx *store.Tx) error {
 		// Children that are made from now on wait for this interval, because there is a batch of it.

@@ -473,11 +473,7 @@ func (a *Actions) derive(tx *store.Tx, e *edit, tasks []*capri.Task, waiting map
 	if err != nil {
 		return err
 	}
-	refs, err := birth.Refs(rows)
-	if err != nil {
-		return err
-	}
-	maker := birth.New(a.calendar, refs)
+	maker := birth.New(a.calendar, birth.Refs(rows))
 	for _, t := range tasks {
 		compiled, err := birth.Compile(t)
 		if err != nil {
@@ -638,6 +634,9 @@ func (a *Actions) Export(ctx context.Context, group string, names []string) ([]b
 	have := make(map[string]bool, len(tasks))
 	specs := make([]capri.Spec, len(tasks))
 	for i, t := range tasks {
+		if t.Broken != "" { // half a task in a file would be applied as the whole
+			return nil, capri.Conflict("task %s: %s", t.Name, t.Broken)
+		}
 		have[t.Name], specs[i] = true, t.Spec
 	}
 	for _, n := range names {

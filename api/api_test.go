@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -324,6 +325,50 @@ func TestABatch_is_shown_with_conditions_attempts_and_events(t *testing.T) {
 		assert.Equal(t, "9", log.Header().Get(wire.HeaderNextOffset))
 		assert.Equal(t, "true", log.Header().Get(wire.HeaderComplete))
 		assert.Equal(t, 404, r.ask(auth.ReadOnly, "GET", fmt.Sprintf("%s/batches/%d/logs?attempt=3", wire.Prefix, b.ID), "").Code)
+	})
+}
+
+func TestATimeout_is_no_step_of_an_attempt(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		r := newRig(t, w)
+		task := func(minutes int) {
+			w.Apply(fmt.Sprintf("tasks:\n- {name: late, period: day, job: {type: shell, command: 'true'}, limits: {output_timeout_minutes: %d}}", minutes))
+		}
+		task(10)
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "late")
+		require.NoError(t, err)
+		task(1) // what was made already keeps its deadline
+		w.Register()
+		_, err = w.Store.Assign(w.Ctx, w.Lease(t, "dispatch"), []store.Assignment{{Batch: b.ID, Node: "n1"}})
+		require.NoError(t, err)
+		claimed, err := w.Store.Claim(w.Ctx, "n1", "boot-1", 1)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+
+		judge := func(at capri.Instant) store.TimedOut {
+			due, err := w.Store.DueDeadlines(w.Ctx, at, store.DueDeadline{}, 10)
+			require.NoError(t, err)
+			n, err := w.Store.ActOnDeadlines(w.Ctx, w.Lease(t, "timeout"), due, time.UTC)
+			require.NoError(t, err)
+			return n
+		}
+		require.Zero(t, judge(w.Clock.Advance(10*time.Minute-time.Millisecond)))
+		require.Equal(t, store.TimedOut{Output: 1}, judge(w.Clock.Advance(time.Millisecond)))
+		show := func() (d wire.BatchDetail) {
+			require.NoError(t, json.Unmarshal(r.ask(auth.Member, "GET", fmt.Sprintf("%s/batches/%d", wire.Prefix, b.ID), "").Body.Bytes(), &d))
+			return d
+		}
+		d := show()
+		assert.Equal(t, []any{"running", "output_timeout", 3}, []any{d.State, d.FinishState, len(d.Events)})
+		require.Len(t, d.Attempts, 1)
+		assert.Nil(t, d.Attempts[0].Started, "it is being prepared")
+
+		now := w.Clock.Advance(time.Minute)
+		_, err = w.Store.Start(w.Ctx, "n1", "boot-1", []capri.Attempt{{Batch: b.ID, Number: 1}})
+		require.NoError(t, err)
+		d = show()
+		require.NotNil(t, d.Attempts[0].Started)
+		assert.Equal(t, now, capri.InstantOf(*d.Attempts[0].Started))
 	})
 }
 

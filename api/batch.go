@@ -27,6 +27,7 @@ type batchesInput struct {
 	ByData   bool   `query:"by_data"`
 	Late     bool   `query:"late"`
 	AllRuns  bool   `query:"all_runs" doc:"not only the latest run of each batch_no"`
+	Archived bool   `query:"archived" doc:"archived ones too; they are also listed where the range reaches back to them"`
 	Limit    int    `query:"limit" minimum:"1" maximum:"10000" default:"100"`
 	BeforeID int64  `query:"before_id" doc:"the last id of the page before"`
 }
@@ -41,11 +42,12 @@ func (s *server) batchOperations() {
 	register(s, auth.Member, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(s.Actions.Kill))
 	register(s, auth.Member, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
 	register(s, auth.Member, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
+	register(s, auth.Member, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
 	register(s, auth.Member, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
 }
 
 func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Batch], error) {
-	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
+	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
 	if in.Task != "" {
 		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true}) // its batches are still there
 		if err != nil {
@@ -115,12 +117,16 @@ func (s *server) batch(ctx context.Context, in *idInput) (*body[wire.BatchDetail
 		return nil, err
 	}
 	out := wire.BatchDetail{Batch: wire.BatchOf(&row.Batch, row.Task, s.Zone), Conditions: []wire.Condition{}, Events: []wire.Event{}, Attempts: []wire.Attempt{}}
-	conditions, err := s.Store.ConditionsOf(ctx, row.ID)
+	conditions, err := s.Actions.ConditionsOf(ctx, row)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range conditions {
-		out.Conditions = append(out.Conditions, conditionOf(c))
+		w := conditionOf(c)
+		if row.Archived {
+			w.State = "derived"
+		}
+		out.Conditions = append(out.Conditions, w)
 	}
 	events, err := s.Store.Events(ctx, row.ID)
 	if err != nil {
@@ -149,12 +155,16 @@ func conditionOf(c store.ConditionRow) wire.Condition {
 }
 
 // attempts reads the assignments out of a batch's history. Of two events in state running the first is the claim
-// and the second the start of the job.
+// and the second the start of the job. A time-out's event is no step: it is the only one that changes the finish state
+// of a batch that has not finished.
 func (s *server) attempts(events []store.Event) []wire.Attempt {
 	out := []wire.Attempt{}
 	claimed := false
+	late := capri.None
 	for _, e := range events {
-		if e.Attempt == 0 {
+		fellLate := e.State != capri.Finished && e.FinishState != late
+		late = e.FinishState
+		if e.Attempt == 0 || fellLate {
 			continue
 		}
 		at := wire.At(e.At, s.Zone)
@@ -249,6 +259,21 @@ func (s *server) changing(do func(ctx context.Context, who string, ids []capri.B
 		}
 		return list(out), nil
 	}
+}
+
+type qualityInput struct {
+	ID   int64 `path:"id"`
+	Body wire.QualityVerdict
+}
+
+// quality takes a verdict. Without the number of a question it is a person's, who overrules whoever is asked.
+func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
+	if in.Body.Ask == 0 {
+		if err := auth.From(ctx).Require(auth.Admin); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.Actions.QualityVerdict(ctx, who(ctx), capri.BatchID(in.ID), in.Body.Ask, in.Body.Verdict, in.Body.Reason)
 }
 
 type thirdPartyInput struct {

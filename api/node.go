@@ -7,7 +7,6 @@ import (
 	"capri"
 	"capri/api/wire"
 	"capri/auth"
-	"capri/sql/store"
 )
 
 func (s *server) nodeOperations() {
@@ -16,6 +15,7 @@ func (s *server) nodeOperations() {
 	register(s, auth.Admin, http.MethodPost, "/nodes/{name}:resume", "resume-node", "Let a node take work again", s.named(s.Actions.ResumeNode), status(http.StatusNoContent))
 	register(s, auth.Admin, http.MethodDelete, "/nodes/{name}", "remove-node", "Forget a node that is gone for good", s.named(s.Actions.RemoveNode), status(http.StatusNoContent))
 	register(s, auth.ReadOnly, http.MethodGet, "/services", "list-services", "The services, who leads them and how their last run went", s.services)
+	register(s, auth.ReadOnly, http.MethodGet, "/masters", "list-masters", "Masters by name, also those that have stopped", s.masters)
 	register(s, auth.Admin, http.MethodPost, "/services/{name}:trigger", "trigger-service", "Ask a service to run now", s.named(s.Actions.TriggerService), status(http.StatusNoContent))
 	register(s, auth.Admin, http.MethodPost, "/dispatch:pause", "pause-dispatch", "Stop the placing of batches", s.pause, status(http.StatusNoContent))
 	register(s, auth.Admin, http.MethodPost, "/dispatch:resume", "resume-dispatch", "Place batches again", s.resume, status(http.StatusNoContent))
@@ -38,50 +38,6 @@ func (s *server) nodes(ctx context.Context, _ *none) (*body[[]wire.Node], error)
 		out[i] = wire.NodeOf(&rows[i], s.Zone)
 	}
 	return list(out), nil
-}
-
-func (s *server) services(ctx context.Context, _ *none) (*body[[]wire.Service], error) {
-	locks, err := s.Store.Locks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	runs, err := s.Store.LastRuns(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := []wire.Service{}
-	seen := map[string]bool{}
-	for _, l := range locks {
-		seen[l.Service] = true
-		w := wire.Service{Service: l.Service, Holder: l.Holder, Epoch: int64(l.Epoch), AcquiredAt: wire.At(l.AcquiredAt, s.Zone), Paused: l.Paused, Reason: l.PausedReason,
-			Until: wire.At(l.PausedUntil, s.Zone), MaxRunning: l.MaxRunning, Triggered: wire.At(l.TriggeredAt, s.Zone), Counts: map[string]int{}}
-		s.lastRun(&w, runs)
-		out = append(out, w)
-	}
-	for _, name := range sharedLeases { // services that run under another's lease have runs, and no row
-		if _, ran := runs[name]; ran && !seen[name] {
-			w := wire.Service{Service: name, MaxRunning: -1, Counts: map[string]int{}}
-			s.lastRun(&w, runs)
-			out = append(out, w)
-		}
-	}
-	return list(out), nil
-}
-
-var sharedLeases = []string{"reschedule", "lost-nodes", "zombie"}
-
-func (s *server) lastRun(w *wire.Service, runs map[string]store.ServiceRun) {
-	r, ok := runs[w.Service]
-	if !ok {
-		return
-	}
-	w.LastRun, w.DurationMS, w.Error = wire.At(r.StartedAt, s.Zone), r.Duration.Milliseconds(), r.Error
-	if w.Holder == "" {
-		w.Holder = r.Holder
-	}
-	if r.Counts != nil {
-		w.Counts = r.Counts
-	}
 }
 
 func (s *server) pause(ctx context.Context, in *struct{ Body wire.Pause }) (*none, error) {

@@ -19,6 +19,7 @@ import (
 	"capri/action"
 	"capri/api/wire"
 	"capri/auth"
+	"capri/sql/store"
 )
 
 func init() {
@@ -127,6 +128,10 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 	case p.Status == http.StatusServiceUnavailable:
 		s.Log.Warn("request failed: not reachable", "operation", what, "err", err)
 		p.Detail = "the database does not answer; try again"
+		var down *store.DownError
+		if errors.As(err, &down) {
+			p.Detail = "the database " + down.Why + "; try again"
+		}
 		if ctx.Err() != nil {
 			p.Detail = "it took longer than is allowed, and was stopped"
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -41,6 +42,7 @@ func (s *server) taskOperations() {
 	register(s, auth.Member, http.MethodPost, "/tasks/{name}:disable", "disable-task", "Stop a task from taking part in marks", s.enable(false))
 	register(s, auth.Member, http.MethodDelete, "/tasks/{name}", "delete-task", "Delete a task softly", s.deleteTask, status(http.StatusNoContent))
 	register(s, auth.Member, http.MethodPost, "/tasks/{name}:execute", "execute-task", "Run a task now, for the newest interval that has ended", s.execute, status(http.StatusCreated))
+	register(s, auth.Member, http.MethodPost, "/tasks/{name}/rerun", "rerun-task", "Run a task's batches of a range again", s.rerun)
 	register(s, auth.SuperAdmin, http.MethodPost, "/cold-starts", "cold-start", "Make the batches of a range", s.coldStart)
 	register(s, auth.ReadOnly, http.MethodGet, "/plan", "plan", "What would be generated at the marks of a range; writes nothing", s.plan)
 }
@@ -98,6 +100,9 @@ func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.T
 			before = &rows[i+1].Spec
 		}
 		out[i].Changes = changes(definition.Diff(before, &r.Spec))
+		if r.Broken != "" {
+			out[i].Changes = []wire.Change{{Field: "definition", New: r.Broken}}
+		}
 	}
 	return list(out), nil
 }
@@ -180,14 +185,35 @@ func (s *server) coldStart(ctx context.Context, in *struct{ Body wire.ColdStart 
 	if err != nil {
 		return nil, err
 	}
-	out := wire.ColdStarted{Items: make([]wire.ColdStartItem, len(items))}
+	list, made := s.rangeItems(items, r.Preview)
+	return answer(wire.ColdStarted{Items: list, Made: made}), nil
+}
+
+func (s *server) rangeItems(items []action.RangeItem, preview bool) (list []wire.RangeItem, made int) {
+	list = make([]wire.RangeItem, len(items))
 	for i, it := range items {
-		out.Items[i] = wire.ColdStartItem{Task: it.Task, BatchNo: it.BatchNo, ScheduleTime: it.ScheduleTime.In(s.Zone), Action: it.Action, Reason: it.Reason}
-		if !r.Preview && (it.Action == action.ColdNew || it.Action == action.ColdNewRun) {
-			out.Made++
+		list[i] = wire.RangeItem{Task: it.Task, BatchNo: it.BatchNo, ScheduleTime: wire.At(it.ScheduleTime, s.Zone), Action: it.Action, Reason: it.Reason}
+		if !preview && (it.Action == action.ItemNew || it.Action == action.ItemNewRun) {
+			made++
 		}
 	}
-	return answer(out), nil
+	return list, made
+}
+
+type rerunInput struct {
+	Name string `path:"name" maxLength:"200"`
+	Body wire.Rerun
+}
+
+func (s *server) rerun(ctx context.Context, in *rerunInput) (*body[wire.Reran], error) {
+	r := in.Body
+	items, err := s.Actions.Rerun(ctx, who(ctx), action.RerunRequest{Task: in.Name, From: r.From, To: r.To, ByData: r.ByData, Only: r.Only,
+		OnRunning: r.OnRunning, Cascade: r.Cascade, BatchNos: r.BatchNos, Preview: r.Preview})
+	if err != nil {
+		return nil, err
+	}
+	list, made := s.rangeItems(items, r.Preview)
+	return answer(wire.Reran{Items: list, Made: made}), nil
 }
 
 type planInput struct {
@@ -227,28 +253,43 @@ func (s *server) plan(ctx context.Context, in *planInput) (*body[[]wire.PlanRow]
 	shared := map[capri.Period][]capri.Interval{}
 	rows := []wire.PlanRow{}
 	for _, t := range tasks {
-		ivs, ok := shared[t.Period]
-		if !ok {
-			if ivs, err = marks(c, t, from, to, in.Limit); err != nil {
-				return nil, err
-			}
-			if t.Period.Calendar() {
-				shared[t.Period] = ivs
-			}
-		}
-		for _, iv := range ivs {
-			if valid, err := validAt(c, t, iv.Mark); err != nil {
-				return nil, err
-			} else if valid {
-				rows = append(rows, wire.PlanRowOf(&t.Name, t.Period, iv, s.Zone))
-			}
-		}
+		some, err := planOf(c, t, from, to, in.Limit, shared, s.Zone)
+		if err != nil && in.Task != "" {
+			return nil, err
+		} // a definition that cannot be used makes no batches, and hides nobody else's; the list of tasks says what is wrong
+		rows = append(rows, some...)
 		// Each task's rows are in order, so the first limit of all are among the first limit of each.
 		if len(rows) > 4*in.Limit {
 			rows = firstRows(rows, in.Limit)
 		}
 	}
 	return list(firstRows(rows, in.Limit)), nil
+}
+
+// planOf lists one task's marks; shared keeps those that every task of a calendar period has.
+func planOf(c calendar.Calendar, t *capri.Task, from, to capri.Instant, limit int, shared map[capri.Period][]capri.Interval, zone *time.Location) ([]wire.PlanRow, error) {
+	if t.Broken != "" {
+		return nil, capri.Conflict("task %s: %s", t.Name, t.Broken)
+	}
+	ivs, ok := shared[t.Period]
+	if !ok {
+		var err error
+		if ivs, err = marks(c, t, from, to, limit); err != nil {
+			return nil, capri.Conflict("task %s: its stored definition cannot be used: %v (apply the task's file again)", t.Name, err)
+		}
+		if t.Period.Calendar() {
+			shared[t.Period] = ivs
+		}
+	}
+	var rows []wire.PlanRow
+	for _, iv := range ivs {
+		if valid, err := validAt(c, t, iv.Mark); err != nil {
+			return nil, err
+		} else if valid {
+			rows = append(rows, wire.PlanRowOf(&t.Name, t.Period, iv, zone))
+		}
+	}
+	return rows, nil
 }
 
 func marks(c calendar.Calendar, t *capri.Task, from, to capri.Instant, limit int) ([]capri.Interval, error) {

@@ -25,6 +25,9 @@ type Task struct {
 
 // Compile reads a task's templates and windows.
 func Compile(t *capri.Task) (*Task, error) {
+	if t.Broken != "" {
+		return nil, capri.Conflict("task %s: %s", t.Name, t.Broken)
+	}
 	c, err := lineage.Compile(t)
 	if err != nil {
 		return nil, err
@@ -71,7 +74,30 @@ func (m *Maker) Batch(t *Task, iv capri.Interval, origin capri.Origin, runNo int
 	if skip := t.Limits.SkipAfterMinutes; skip > 0 && (origin == capri.OriginMark || origin == capri.OriginCatchUp) {
 		b.SkipAt = iv.Mark.Add(time.Duration(skip) * time.Minute)
 	}
+	b.Deadlines = m.deadlines(t.Limits, &b.Batch)
 	return b, nil
+}
+
+// deadlines are what the limits come to; without limits there are none and nothing is allocated. What is made late or
+// by hand counts from now: counted from its mark it would be late at birth.
+func (m *Maker) deadlines(l capri.Limits, b *capri.Batch) []capri.Deadline {
+	from := b.CreateTime
+	if b.Origin == capri.OriginMark {
+		from = b.ScheduleTime
+	}
+	var all []capri.Deadline
+	after := func(kind capri.DeadlineKind, minutes int) {
+		if minutes > 0 {
+			all = append(all, capri.Deadline{Kind: kind, Due: from.Add(time.Duration(minutes) * time.Minute)})
+		}
+	}
+	after(capri.DependencyDeadline, l.DependencyTimeoutMinutes)
+	after(capri.OutputDeadline, l.OutputTimeoutMinutes)
+	if l.ExpireAtDayEnd {
+		// The end of the calendar's day and not 24 hours on: midnight may be 23 hours away, or not exist.
+		all = append(all, capri.Deadline{Kind: capri.DayEndDeadline, Due: m.c.Containing(capri.Day, b.CreateTime).End})
+	}
+	return all
 }
 
 // Conditions makes what a batch of t for iv waits for, for a batch that exists already and whose task was edited.

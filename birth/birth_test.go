@@ -102,6 +102,64 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+func TestDeadlines_count_elapsed_minutes_from_the_mark_or_from_now(t *testing.T) {
+	newYork, err := time.LoadLocation("America/New_York")
+	require.NoError(t, err)
+	c := calendar.New(newYork)
+	spring, err := c.Parse(capri.Day, "20260307")
+	require.NoError(t, err)
+	made := at(newYork, "2026-03-08 00:31") // its mark was at 00:01; 02:00 to 03:00 is left out
+	m := New(c, nil)
+	limits := func(s *capri.Spec) {
+		s.Limits.DependencyTimeoutMinutes, s.Limits.OutputTimeoutMinutes, s.Limits.ExpireAtDayEnd = 120, 300, true
+	}
+	for origin, want := range map[capri.Origin][2]string{
+		capri.OriginMark:      {"2026-03-08 03:01", "2026-03-08 06:01"},
+		capri.OriginCatchUp:   {"2026-03-08 03:31", "2026-03-08 06:31"},
+		capri.OriginExecute:   {"2026-03-08 03:31", "2026-03-08 06:31"},
+		capri.OriginRerun:     {"2026-03-08 03:31", "2026-03-08 06:31"},
+		capri.OriginColdStart: {"2026-03-08 03:31", "2026-03-08 06:31"},
+	} {
+		compiled, err := Compile(task("child", capri.Day, limits))
+		require.NoError(t, err)
+		b, err := m.Batch(compiled, spring, origin, 0, made)
+		require.NoError(t, err)
+		assert.Equal(t, []capri.Deadline{{Kind: capri.DependencyDeadline, Due: at(newYork, want[0])}, {Kind: capri.OutputDeadline, Due: at(newYork, want[1])},
+			{Kind: capri.DayEndDeadline, Due: at(newYork, "2026-03-09 00:00")}}, b.Deadlines, origin.String())
+	}
+	compiled, err := Compile(task("child", capri.Day, nil))
+	require.NoError(t, err)
+	b, err := m.Batch(compiled, spring, capri.OriginMark, 0, made)
+	require.NoError(t, err)
+	assert.Nil(t, b.Deadlines, "without limits there are none")
+}
+
+func TestTheEndOfTheDay_is_the_first_midnight_after_the_batch_was_made(t *testing.T) {
+	for _, tt := range []struct{ zone, made, end string }{
+		{"UTC", "2026-11-20T00:01:00Z", "2026-11-21T00:00:00Z"},
+		{"UTC", "2026-11-20T23:59:59Z", "2026-11-21T00:00:00Z"},
+		{"UTC", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"}, // midnight itself begins a day
+		{"Asia/Shanghai", "2026-11-20T15:59:00Z", "2026-11-20T16:00:00Z"},
+		{"America/New_York", "2026-11-01T04:01:00Z", "2026-11-02T05:00:00Z"},  // 25 hours
+		{"America/Sao_Paulo", "2018-11-03T12:00:00Z", "2018-11-04T03:00:00Z"}, // midnight does not exist: it was 01:00 at once
+		{"America/Havana", "2026-11-01T03:59:00Z", "2026-11-01T04:00:00Z"},    // 00:00 comes, and
+		{"America/Havana", "2026-11-01T05:30:00Z", "2026-11-02T05:00:00Z"},    // the second 00:30 belongs to the day that has begun
+		{"Pacific/Apia", "2011-12-30T09:00:00Z", "2011-12-30T10:00:00Z"},      // the 30th never was: the 31st begins
+	} {
+		zone, err := time.LoadLocation(tt.zone)
+		require.NoError(t, err)
+		c := calendar.New(zone)
+		made, err := time.Parse(time.RFC3339, tt.made)
+		require.NoError(t, err)
+		compiled, err := Compile(task("child", capri.Day, func(s *capri.Spec) { s.Limits.ExpireAtDayEnd = true }))
+		require.NoError(t, err)
+		b, err := New(c, nil).Batch(compiled, c.EndedBy(capri.Day, capri.InstantOf(made)), capri.OriginMark, 0, capri.InstantOf(made))
+		require.NoError(t, err)
+		require.Len(t, b.Deadlines, 1)
+		assert.Equal(t, tt.end, b.Deadlines[0].Due.In(time.UTC).Format(time.RFC3339), "%s, made at %s", tt.zone, tt.made)
+	}
+}
+
 func TestBatch_of_a_task_whose_parent_is_gone_fails(t *testing.T) {
 	c := calendar.New(time.UTC)
 	compiled, err := Compile(task("child", capri.Day, func(s *capri.Spec) { s.Parents = []capri.Parent{{Task: "gone", TaskID: 9}} }))

@@ -107,13 +107,17 @@ func (c *Client) ColdStart(ctx context.Context, cs wire.ColdStart) (wire.ColdSta
 	return one[wire.ColdStarted](ctx, c, post, "/cold-starts", nil, cs)
 }
 
+func (c *Client) Rerun(ctx context.Context, task string, r wire.Rerun) (wire.Reran, error) {
+	return one[wire.Reran](ctx, c, post, path("tasks", task, "rerun"), nil, r)
+}
+
 func (c *Client) Plan(ctx context.Context, task, from, to string, limit int) ([]wire.PlanRow, error) {
 	return one[[]wire.PlanRow](ctx, c, get, "/plan", values("task", task, "from", from, "to", to, "limit", number(limit)), nil)
 }
 
 func (c *Client) Batches(ctx context.Context, b wire.Batches) ([]wire.Batch, error) {
 	return one[[]wire.Batch](ctx, c, get, "/batches", values("task", b.Task, "state", b.State, "from", b.From, "to", b.To, "by_data", truth(b.ByData),
-		"late", truth(b.Late), "all_runs", truth(b.AllRuns), "limit", number(b.Limit), "before_id", number(b.BeforeID)), nil)
+		"late", truth(b.Late), "all_runs", truth(b.AllRuns), "archived", truth(b.Archived), "limit", number(b.Limit), "before_id", number(b.BeforeID)), nil)
 }
 
 func batchPath(id capri.BatchID) string { return path("batches", strconv.FormatInt(int64(id), 10)) }
@@ -137,6 +141,11 @@ func (c *Client) Hold(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error
 
 func (c *Client) Release(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
 	return one[[]wire.IDResult](ctx, c, post, "/batches:release", nil, ids)
+}
+
+// QualityVerdict opens or closes a batch's quality gate.
+func (c *Client) QualityVerdict(ctx context.Context, id capri.BatchID, v wire.QualityVerdict) error {
+	return c.call(ctx, post, batchPath(id)+"/quality", nil, v, nil)
 }
 
 // Log is a piece of a batch's output.
@@ -190,6 +199,10 @@ func (c *Client) RemoveNode(ctx context.Context, name string) error {
 
 func (c *Client) Services(ctx context.Context) ([]wire.Service, error) {
 	return one[[]wire.Service](ctx, c, get, "/services", nil, nil)
+}
+
+func (c *Client) Masters(ctx context.Context) ([]wire.Master, error) {
+	return one[[]wire.Master](ctx, c, get, "/masters", nil, nil)
 }
 
 func (c *Client) TriggerService(ctx context.Context, name string) error {

@@ -43,6 +43,12 @@ type Config struct {
 	Worker     Worker     `conf:"worker"`
 	Dependency Dependency `conf:"dependency"`
 	Dispatch   Dispatch   `conf:"dispatch"`
+	Lease      Lease      `conf:"lease"`
+	Quality    Quality    `conf:"quality"`
+	Monitor    Monitor    `conf:"monitor"`
+	Watch      Watch      `conf:"watch"`
+
+	Probes []Probe // what monitor.probes_file lists
 
 	zone   *time.Location
 	origin map[string]string // where each key that is not built in came from
@@ -84,13 +90,29 @@ type Redis struct {
 	DB           int    `conf:"db"`
 }
 
-// Node is how this machine registers as a worker.
+// Node is how this machine registers as a worker, and how long it may run jobs unheard (design §5.2).
 type Node struct {
-	Name     string `conf:"name"`
-	Pool     string `conf:"pool"`
-	Slots    int    `conf:"slots"`
-	MemoryMB int    `conf:"memory_mb"`
+	Name         string        `conf:"name"`
+	Pool         string        `conf:"pool"`
+	Slots        int           `conf:"slots"`
+	MemoryMB     int           `conf:"memory_mb"`
+	BeatInterval time.Duration `conf:"beat_interval"`
+	StartWithin  time.Duration `conf:"start_within"`
+	KillAfter    time.Duration `conf:"kill_after"`
+	KillGrace    time.Duration `conf:"kill_grace"`
+	LostAfter    time.Duration `conf:"lost_after"` // read by masters
+	OnLeaseLost  string        `conf:"on_lease_lost"`
 }
+
+// The choices of Node.OnLeaseLost.
+const (
+	LeaseKill = "kill"
+	LeaseWait = "wait"
+)
+
+// LostSlack is how much later masters give a silent node's batches away than the last of its jobs was killed: for the
+// looks that they take some seconds apart, and for processes that die slowly.
+const LostSlack = 15 * time.Second
 
 // Worker is how a worker takes and starts jobs.
 type Worker struct {
@@ -99,6 +121,7 @@ type Worker struct {
 	ClaimLimit     int           `conf:"claim_limit"`
 	Path           string        `conf:"path"`
 	PassEnv        []string      `conf:"pass_env"`
+	KeepDays       int           `conf:"keep_days"`
 }
 
 // Dependency is how waiting batches' conditions are looked at.
@@ -113,6 +136,46 @@ type Dispatch struct {
 	Interval time.Duration `conf:"interval"`
 }
 
+// Quality is the quality API, which says whether batches of tasks with a quality gate may run.
+type Quality struct {
+	URL       string        `conf:"url"`
+	Token     string        `conf:"token,secret"`
+	TokenFile string        `conf:"token_file"`
+	Timeout   time.Duration `conf:"timeout"`
+	Callback  string        `conf:"callback"`
+}
+
+// Monitor is what the monitor looks after besides Capri itself; its thresholds are settings in the database.
+type Monitor struct {
+	ProbesFile string `conf:"probes_file"`
+}
+
+// Watch is capri watch, which stands outside and uses nothing else of this configuration but log.
+type Watch struct {
+	DSN              string        `conf:"dsn,secret"`
+	PasswordFile     string        `conf:"password_file"`
+	API              []string      `conf:"api"`
+	Interval         time.Duration `conf:"interval"`
+	DatabaseSilence  time.Duration `conf:"database_silence"`
+	APISilence       time.Duration `conf:"api_silence"`
+	MastersSilence   time.Duration `conf:"masters_silence"`
+	MonitorSilence   time.Duration `conf:"monitor_silence"`
+	Webhook          string        `conf:"webhook,secret"` // such addresses often hold a key
+	MailServer       string        `conf:"mail_server"`
+	MailTLS          string        `conf:"mail_tls"`
+	MailFrom         string        `conf:"mail_from"`
+	MailTo           []string      `conf:"mail_to"`
+	MailUser         string        `conf:"mail_user"`
+	MailPassword     string        `conf:"mail_password,secret"`
+	MailPasswordFile string        `conf:"mail_password_file"`
+}
+
+// Lease is how masters agree on who runs a service.
+type Lease struct {
+	TTL   time.Duration `conf:"ttl"`
+	Renew time.Duration `conf:"renew"`
+}
+
 // Default gives the built-in values, before anything is derived from the machine (see derive).
 func Default() *Config {
 	return &Config{
@@ -121,16 +184,29 @@ func Default() *Config {
 		Listen:   "127.0.0.1:8680",
 		Log:      Log{Level: "info", Format: "text"},
 		Database: Database{Connections: 20, Beats: 3},
-		Node:     Node{Pool: "default"},
+		Node: Node{
+			Pool:         "default",
+			BeatInterval: 5 * time.Second,
+			StartWithin:  120 * time.Second,
+			KillAfter:    150 * time.Second,
+			KillGrace:    10 * time.Second,
+			LostAfter:    180 * time.Second,
+			OnLeaseLost:  LeaseKill,
+		},
 		Worker: Worker{
 			DefaultAccount: "nobody",
 			PollInterval:   500 * time.Millisecond,
 			ClaimLimit:     100,
 			Path:           "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			PassEnv:        []string{"LANG", "LC_ALL", "TZ"},
+			KeepDays:       7,
 		},
 		Dependency: Dependency{Interval: 30 * time.Second, Parallel: 16, PathTimeout: 10 * time.Second},
 		Dispatch:   Dispatch{Interval: time.Second},
+		Lease:      Lease{TTL: 6 * time.Second, Renew: 2 * time.Second},
+		Quality:    Quality{Timeout: 10 * time.Second},
+		Watch: Watch{Interval: 15 * time.Second, DatabaseSilence: 30 * time.Second, APISilence: 30 * time.Second, MastersSilence: time.Minute,
+			MonitorSilence: 5 * time.Minute, MailTLS: "starttls"},
 	}
 }
 
@@ -173,6 +249,10 @@ func Load(file string, explicit bool, overrides map[string]string) (*Config, err
 	}
 	c.readPasswordFiles(bad)
 	c.validate(bad)
+	if c.Monitor.ProbesFile != "" {
+		probes, faults := readProbes(c.Monitor.ProbesFile)
+		c.Probes, wrong = probes, append(wrong, faults...)
+	}
 	for _, f := range fields { // in the order of the keys, so that messages are stable
 		if e := bad[f.key]; e != nil {
 			wrong = append(wrong, e)
@@ -224,26 +304,45 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 		}
 		return strings.TrimRight(string(data), "\r\n")
 	}
-	if f := c.Database.PasswordFile; f != "" {
-		switch password := read("database.password_file", f); {
-		case bad["database.password_file"] != nil:
-		case c.Database.DSN == "":
-			bad["database.password_file"] = c.wrong("database.password_file", f, "a database.dsn beside it, since SQLite has no password")
+	for _, d := range []struct {
+		key, file, of string
+		dsn           *string
+	}{
+		{"database.password_file", c.Database.PasswordFile, "database.dsn", &c.Database.DSN},
+		{"watch.password_file", c.Watch.PasswordFile, "watch.dsn", &c.Watch.DSN},
+	} {
+		if d.file == "" {
+			continue
+		}
+		switch password := read(d.key, d.file); {
+		case bad[d.key] != nil:
+		case *d.dsn == "":
+			bad[d.key] = c.wrong(d.key, d.file, "a "+d.of+" beside it, since SQLite has no password")
 		default:
-			dsn, err := dialect.WithPassword(c.Database.DSN, password)
+			dsn, err := dialect.WithPassword(*d.dsn, password)
 			if err != nil {
-				bad["database.password_file"] = c.wrong("database.password_file", f, err.Error())
+				bad[d.key] = c.wrong(d.key, d.file, err.Error())
 			} else {
-				c.Database.DSN = dsn
+				*d.dsn = dsn
 			}
 		}
 	}
-	if f := c.Redis.PasswordFile; f != "" {
-		password := read("redis.password_file", f)
-		if c.Redis.Password != "" && bad["redis.password_file"] == nil {
-			bad["redis.password_file"] = c.wrong("redis.password_file", f, "either redis.password or a file, not both")
+	for _, p := range []struct {
+		key, file, of string
+		secret        *string
+	}{
+		{"redis.password_file", c.Redis.PasswordFile, "redis.password", &c.Redis.Password},
+		{"quality.token_file", c.Quality.TokenFile, "quality.token", &c.Quality.Token},
+		{"watch.mail_password_file", c.Watch.MailPasswordFile, "watch.mail_password", &c.Watch.MailPassword},
+	} {
+		if p.file == "" {
+			continue
 		}
-		c.Redis.Password = password
+		secret := read(p.key, p.file)
+		if *p.secret != "" && bad[p.key] == nil {
+			bad[p.key] = c.wrong(p.key, p.file, "either "+p.of+" or a file, not both")
+		}
+		*p.secret = secret
 	}
 }
 

@@ -114,8 +114,8 @@ func TestWhatIsWrongIsSaidAllAtOnce(t *testing.T) {
 		{"a key with a slip", "timezon: UTC\ndatabase: {dns: x}\nworker: {claim: 3}\nfrobnicate: 1\n", `
 F:1: timezon: want a key that exists; did you mean timezone?
 F:2: database.dns: want a key that exists; did you mean database.dsn?
-F:3: worker.claim: want one of the keys of conf/capri.yaml: worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env
-F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, dependency.interval, dependency.parallel, dependency.path_timeout, dispatch.interval`},
+F:3: worker.claim: want one of the keys of conf/capri.yaml: worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days
+F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, node.beat_interval, node.start_within, node.kill_after, node.kill_grace, node.lost_after, node.on_lease_lost, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, dependency.interval, dependency.parallel, dependency.path_timeout, dispatch.interval, lease.ttl, lease.renew, quality.url, quality.token, quality.token_file, quality.timeout, quality.callback, monitor.probes_file, watch.dsn, watch.password_file, watch.api, watch.interval, watch.database_silence, watch.api_silence, watch.masters_silence, watch.monitor_silence, watch.webhook, watch.mail_server, watch.mail_tls, watch.mail_from, watch.mail_to, watch.mail_user, watch.mail_password, watch.mail_password_file`},
 		{"values of the wrong kind", "node: {slots: many, memory_mb: 1.5}\ndispatch: {interval: 5}\nlisten: [a, {b: c}]\n", `
 F:3: listen: want a plain list of words
 F:1: node.slots: "many": want a whole number
@@ -129,9 +129,11 @@ log: {level: loud, format: xml}
 database: {dsn: "capri:secret@tcp(db:3306", connections: 0, beat_connections: 0}
 redis: {addr: redis, db: -1}
 node: {name: "a b", pool: "", slots: -1, memory_mb: -1}
-worker: {default_account: root, poll_interval: 1ms, claim_limit: 0, path: "/bin:bin", pass_env: [CAPRI_TASK]}
+worker: {default_account: root, poll_interval: 1ms, claim_limit: 0, path: "/bin:bin", pass_env: [CAPRI_TASK], keep_days: 0}
 dependency: {interval: 2h, parallel: 0, path_timeout: 1ms}
 dispatch: {interval: 0s}
+quality: {url: "quality:80", timeout: 2h, callback: x, token: a, token_file: SECRET}
+watch: {dsn: "u:secret@h", api: [x], interval: 1ms, api_silence: 2h, webhook: "hooks/geheim", mail_server: mail, mail_tls: maybe, mail_from: "Capri <a@b>", mail_to: [x]}
 `, `
 F:2: timezone: "Mars/Base": want a zone's name, such as UTC, Asia/Shanghai or Europe/Berlin
 F:3: data: want a directory, such as ./capri-data
@@ -152,10 +154,35 @@ F:9: worker.poll_interval: "1ms": want a duration from 10ms to 1h
 F:9: worker.claim_limit: "0": want 1 to 10000 batches
 F:9: worker.path: "/bin:bin": want absolute directories with : between them
 F:9: worker.pass_env: "CAPRI_TASK": want names of variables that do not begin with CAPRI_ or PARAM_
+F:9: worker.keep_days: "0": want 1 to 3650 days
 F:10: dependency.interval: "2h0m0s": want a duration from 1s to 1h
 F:10: dependency.parallel: "0": want 1 to 1000 looks at once
 F:10: dependency.path_timeout: "1ms": want a duration from 100ms to 1h
-F:11: dispatch.interval: "0s": want a duration from 10ms to 1h`},
+F:11: dispatch.interval: "0s": want a duration from 10ms to 1h
+F:12: quality.url: "quality:80": want http://HOST… or https://HOST…, or nothing
+F:12: quality.token_file: "SECRET": want either quality.token or a file, not both
+F:12: quality.timeout: "2h0m0s": want a duration from 100ms to 1h
+F:12: quality.callback: "x": want http://HOST… or https://HOST…, or nothing
+F:13: watch.dsn: "u:***@h": want user:password@tcp(host:3306)/database, or nothing
+F:13: watch.api: "x": want http://HOST… or https://HOST…, or nothing
+F:13: watch.interval: "1ms": want a duration from 1s to 1h
+F:13: watch.api_silence: "2h0m0s": want a duration from 1s to 1h
+F:13: watch.webhook: "***": want http://HOST… or https://HOST…, or nothing
+F:13: watch.mail_server: "mail": want HOST:PORT, such as 127.0.0.1:8680
+F:13: watch.mail_tls: "maybe": want none, starttls or tls
+F:13: watch.mail_from: "Capri <a@b>": want an address such as capri@example.org, beside watch.mail_server
+F:13: watch.mail_to: "x": want addresses such as ops@example.org`},
+		{"limits of a node's lease that cannot be", "node: {beat_interval: 2m, start_within: 1s, kill_after: 1s, kill_grace: 11s, lost_after: 1s, on_lease_lost: pray}", `
+F:1: node.beat_interval: "2m0s": want a duration from 100ms to 1m0s
+F:1: node.kill_after: "1s": want a duration from 2s to 24h0m0s
+F:1: node.kill_grace: "11s": want a duration from 100ms to 10s
+F:1: node.lost_after: "1s": want a duration from 15s to 24h0m0s
+F:1: node.on_lease_lost: "pray": want kill (jobs are ended and run elsewhere) or wait (they are left alone until the node answers)`},
+		{"limits of a node's lease in the wrong order", "node: {beat_interval: 40s, start_within: 1m, kill_after: 1m, lost_after: 84s}", `
+F:1: node.beat_interval: "40s": want at most half of node.start_within (1m0s), or one late beat stops all starts; beat more often, or raise node.start_within
+F:1: node.start_within: "1m0s": want less than node.kill_after (1m0s), or jobs start only to be killed; lower it, or raise node.kill_after
+F:1: node.lost_after: "1m24s": want at least node.kill_after (1m0s) + node.kill_grace (10s) + 15s = 1m25s, or a batch could run twice; raise it, or lower node.kill_after`},
+		{"a lease that no renewal can keep", "lease: {ttl: 4s, renew: 2s}", "\nF:1: lease.ttl: \"4s\": want at least twice lease.renew and a second more (5s), and at most 1h"},
 		{"a zone that means another on each machine", "timezone: Local", "\nF:1: timezone: \"Local\": want a zone's name, such as UTC, Asia/Shanghai or Europe/Berlin"},
 		{"a key that is there twice", "data: a\nnode: {pool: x}\ndata: b\n", "\nF:3: data: want to be there once; it is on line 1 already"},
 		{"an alias", "data: &d x\nlisten: *d", "\nF:2: listen: \"*d\": want the value itself; aliases are not read here"},
@@ -259,4 +286,48 @@ func TestEveryTypeOfFieldCanBeRead(t *testing.T) {
 		assert.Empty(t, f.set(f.text()), f.key)
 		assert.Equal(t, before.Interface(), f.value.Interface(), f.key)
 	}
+}
+
+func TestProbes_are_read_strictly(t *testing.T) {
+	load := func(text string) (*Config, error) {
+		t.Setenv("CAPRI_MONITOR_PROBES_FILE", write(t, "probes.yaml", text))
+		return Load("none", false, nil)
+	}
+	c, err := load(`
+probes:
+  - {name: disk, command: [/bin/df, -h], interval: 5m, timeout: 3s, level: severe, text: "look at the disk"}
+  - {name: page, url: "http://127.0.0.1:1/x"}
+  - {name: daily, task: orders, max_age: 26h}
+`)
+	require.NoError(t, err)
+	assert.Equal(t, []Probe{
+		{Name: "disk", Command: []string{"/bin/df", "-h"}, Interval: 5 * time.Minute, Timeout: 3 * time.Second, Level: capri.Severe, Text: "look at the disk"},
+		{Name: "page", URL: "http://127.0.0.1:1/x", Interval: time.Minute, Timeout: 10 * time.Second, Level: capri.Important},
+		{Name: "daily", Task: "orders", MaxAge: 26 * time.Hour, Interval: time.Minute, Timeout: 10 * time.Second, Level: capri.Important},
+	}, c.Probes)
+
+	c, err = load("")
+	require.NoError(t, err, "an empty file lists none")
+	assert.Empty(t, c.Probes)
+
+	for _, c := range []struct{ sentence, text, want string }{
+		{"a mistyped key", "probes: [{name: a, comand: [x]}]", "field comand not found"},
+		{"a command as a shell's text", "probes: [{name: a, command: x -y}]", "cannot unmarshal"},
+		{"two kinds in one", "probes: [{name: a, command: [x], url: 'http://x'}]", "exactly one of command, url and task"},
+		{"no kind", "probes: [{name: a}]", "exactly one of command, url and task"},
+		{"one name twice", "probes: [{name: a, command: [x]}, {name: a, command: [y]}]", "probes[1].name: \"a\": want a name that no other probe has"},
+		{"a task without an age", "probes: [{name: a, task: x}]", "probes[0].max_age: want to be there with task"},
+		{"an address without a host", "probes: [{name: a, url: 'file:///etc/passwd'}]", "probes[0].url"},
+		{"a time limit that would hold up the others", "probes: [{name: a, command: [x], timeout: 2m}]", "probes[0].timeout: \"2m\": want a duration from 100ms to 30s"},
+		{"a level that there is not", "probes: [{name: a, command: [x], level: loud}]", "probes[0].level: \"loud\": want attention, important or severe"},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			_, err := load(c.text)
+			require.ErrorIs(t, err, capri.ErrInvalid)
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
+	t.Setenv("CAPRI_MONITOR_PROBES_FILE", "/nowhere/at/all")
+	_, err = Load("none", false, nil)
+	assert.ErrorContains(t, err, "monitor.probes_file: \"/nowhere/at/all\": want a file that can be read")
 }

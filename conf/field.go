@@ -85,7 +85,7 @@ func (f field) shown(text string) string {
 	switch {
 	case !f.secret || text == "":
 		return text
-	case f.key == "database.dsn":
+	case strings.HasSuffix(f.key, ".dsn"):
 		return maskDSN(text)
 	}
 	return mask

@@ -3,6 +3,8 @@ package conf
 import (
 	"fmt"
 	"net"
+	"net/mail"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -58,6 +60,7 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	check(validName(c.Node.Pool), "node.pool", c.Node.Pool, nameRule)
 	least(c.Node.Slots, 0, "node.slots", fmt.Sprintf("slots; 0 stands for %d for each CPU", SlotsPerCPU))
 	least(c.Node.MemoryMB, 0, "node.memory_mb", "MB; 0 stands for what the machine has")
+	c.validateLease(check, bad)
 
 	// Never root (design §8): a job without an account must not become the machine's master.
 	check(accountName.MatchString(c.Worker.DefaultAccount) && c.Worker.DefaultAccount != "root", "worker.default_account",
@@ -72,10 +75,78 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 		check(envVariable.MatchString(name) && !strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, "PARAM_"),
 			"worker.pass_env", name, "names of variables that do not begin with CAPRI_ or PARAM_")
 	}
+	check(c.Worker.KeepDays >= 1 && c.Worker.KeepDays <= 3650, "worker.keep_days", strconv.Itoa(c.Worker.KeepDays), "1 to 3650 days")
 	atLeast(c.Dependency.Interval, time.Second, "dependency.interval")
 	check(c.Dependency.Parallel >= 1 && c.Dependency.Parallel <= 1000, "dependency.parallel", strconv.Itoa(c.Dependency.Parallel), "1 to 1000 looks at once")
 	atLeast(c.Dependency.PathTimeout, 100*time.Millisecond, "dependency.path_timeout")
 	atLeast(c.Dispatch.Interval, 10*time.Millisecond, "dispatch.interval")
+	atLeast(c.Lease.Renew, 100*time.Millisecond, "lease.renew")
+	// One renewal may fail, and the next one still comes in time.
+	check(c.Lease.TTL >= 2*c.Lease.Renew+time.Second && c.Lease.TTL <= time.Hour, "lease.ttl", c.Lease.TTL.String(),
+		fmt.Sprintf("at least twice lease.renew and a second more (%s), and at most 1h", 2*c.Lease.Renew+time.Second))
+
+	checkURL := func(key, address, shown string) {
+		u, err := url.Parse(address)
+		check(address == "" || (err == nil && u.Host != "" && oneOf(u.Scheme, "http", "https")), key, shown, "http://HOST… or https://HOST…, or nothing")
+	}
+	checkURL("quality.url", c.Quality.URL, c.Quality.URL)
+	checkURL("quality.callback", c.Quality.Callback, c.Quality.Callback)
+	atLeast(c.Quality.Timeout, 100*time.Millisecond, "quality.timeout")
+
+	w := &c.Watch
+	if w.DSN != "" {
+		check(dialect.CheckDSN(w.DSN) == nil, "watch.dsn", maskDSN(w.DSN), "user:password@tcp(host:3306)/database, or nothing")
+	}
+	for _, address := range w.API {
+		checkURL("watch.api", address, address)
+	}
+	checkURL("watch.webhook", w.Webhook, mask)
+	atLeast(w.Interval, time.Second, "watch.interval")
+	for key, limit := range map[string]time.Duration{"database_silence": w.DatabaseSilence, "api_silence": w.APISilence, "masters_silence": w.MastersSilence, "monitor_silence": w.MonitorSilence} {
+		atLeast(limit, time.Second, "watch."+key)
+	}
+	checkAddress("watch.mail_server", w.MailServer, true)
+	check(oneOf(w.MailTLS, "none", "starttls", "tls"), "watch.mail_tls", w.MailTLS, "none, starttls or tls")
+	if w.MailServer != "" {
+		check(isMail(w.MailFrom), "watch.mail_from", w.MailFrom, "an address such as capri@example.org, beside watch.mail_server")
+		check(len(w.MailTo) > 0, "watch.mail_to", "", "at least one address, beside watch.mail_server")
+	}
+	for _, to := range w.MailTo {
+		check(isMail(to), "watch.mail_to", to, "addresses such as ops@example.org")
+	}
+}
+
+// validateLease checks the limits of a node's lease, and their order. Where they are too close a batch could be given to
+// another node while it still runs on the first, so no process starts with such.
+func (c *Config) validateLease(check func(ok bool, key, value, want string), bad map[string]*capri.FieldError) {
+	n := c.Node
+	const most = 24 * time.Hour
+	for _, l := range []struct {
+		key      string
+		is       time.Duration
+		from, to time.Duration
+	}{
+		{"node.beat_interval", n.BeatInterval, 100 * time.Millisecond, time.Minute},
+		{"node.start_within", n.StartWithin, time.Second, most},
+		{"node.kill_after", n.KillAfter, 2 * time.Second, most},
+		{"node.kill_grace", n.KillGrace, 100 * time.Millisecond, 10 * time.Second},
+		{"node.lost_after", n.LostAfter, LostSlack, most},
+	} {
+		check(l.is >= l.from && l.is <= l.to, l.key, l.is.String(), fmt.Sprintf("a duration from %s to %s", l.from, l.to))
+	}
+	check(oneOf(n.OnLeaseLost, LeaseKill, LeaseWait), "node.on_lease_lost", n.OnLeaseLost, "kill (jobs are ended and run elsewhere) or wait (they are left alone until the node answers)")
+	for _, key := range []string{"node.beat_interval", "node.start_within", "node.kill_after", "node.kill_grace", "node.lost_after"} {
+		if bad[key] != nil {
+			return // one slip should give one message
+		}
+	}
+	check(2*n.BeatInterval <= n.StartWithin, "node.beat_interval", n.BeatInterval.String(),
+		fmt.Sprintf("at most half of node.start_within (%s), or one late beat stops all starts; beat more often, or raise node.start_within", n.StartWithin))
+	check(n.StartWithin < n.KillAfter, "node.start_within", n.StartWithin.String(),
+		fmt.Sprintf("less than node.kill_after (%s), or jobs start only to be killed; lower it, or raise node.kill_after", n.KillAfter))
+	check(n.LostAfter >= n.KillAfter+n.KillGrace+LostSlack, "node.lost_after", n.LostAfter.String(),
+		fmt.Sprintf("at least node.kill_after (%s) + node.kill_grace (%s) + %s = %s, or a batch could run twice; raise it, or lower node.kill_after",
+			n.KillAfter, n.KillGrace, LostSlack, n.KillAfter+n.KillGrace+LostSlack))
 }
 
 var (
@@ -84,9 +155,22 @@ var (
 	nodeName    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 )
 
+func isMail(s string) bool {
+	a, err := mail.ParseAddress(s)
+	return err == nil && a.Address == s
+}
+
 const nameRule = "1 to 128 letters, digits, _ . -"
 
 func validName(s string) bool { return nodeName.MatchString(s) }
+
+// CheckName says what is wrong with a name for a master, or nothing: it follows the rule of nodes and pools.
+func CheckName(field, name string) error {
+	if !validName(name) {
+		return capri.Invalid(field, name, nameRule)
+	}
+	return nil
+}
 
 func oneOf(s string, choices ...string) bool {
 	for _, c := range choices {

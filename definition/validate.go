@@ -173,9 +173,6 @@ func (v *validator) notYet(s *capri.Spec) {
 	if s.Check == capri.CheckUserCode {
 		v.warn("check", "user_code cannot be reported yet: batches of this task will fail")
 	}
-	if s.QualityGate {
-		v.warn("quality_gate", "nobody opens the gate yet: batches of this task will wait")
-	}
 	for i, f := range s.Job.Files {
 		if strings.HasPrefix(strings.ToLower(f), "hdfs:") {
 			v.warn(fmt.Sprintf("job.files[%d]", i), "HDFS cannot be read yet: batches of this task will fail")

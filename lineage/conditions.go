@@ -174,6 +174,9 @@ func Conditions(c calendar.Calendar, t *Compiled, iv capri.Interval, parent func
 		if !ok {
 			return capri.Conditions{}, capri.NotFound("%s of task %s: there is no such task (id %d)", t.fields[i], t.name, dep.TaskID)
 		}
+		if ref.Broken != nil {
+			return capri.Conditions{}, fmt.Errorf("%s of task %s: %w", t.fields[i], t.name, ref.Broken)
+		}
 		if err := CheckParent(ref, *dep); err != nil {
 			return capri.Conditions{}, fmt.Errorf("%s of task %s: %w", t.fields[i], t.name, err)
 		}

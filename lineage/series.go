@@ -15,6 +15,7 @@ type Ref struct {
 	Period capri.Period
 	Cron   *cron.Expression // of a cron task, else nil
 	First  capri.Instant    // intervals whose mark is before it are not waited for; 0 for none such
+	Broken error            // why its intervals are not known: its children have no conditions until it is mended
 }
 
 // series is the endless row of a task's intervals, calendar or cron alike.

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +33,7 @@ func (noFiles) There(_ context.Context, p []capri.PathCondition) ([]bool, error)
 
 func start(s *store.Store, name string, sole bool) (stop func() error) {
 	m := master.New(master.Options{Store: s, Calendar: calendar.New(time.UTC), Waker: wake.NewLocal(), Files: noFiles{}, Name: name, Sole: sole,
-		Random: rand.New(rand.NewPCG(1, 1)), Log: slog.New(slog.DiscardHandler)})
+		BeatEvery: 200 * time.Millisecond, Random: rand.New(rand.NewPCG(1, 1)), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -52,6 +54,10 @@ func locks(t *testing.T, s *store.Store) map[string]store.ServiceLock {
 	return by
 }
 
+func leads(all map[string]store.ServiceLock, name, service string) bool {
+	return strings.HasPrefix(all[service].Holder, name+"/")
+}
+
 func TestAMaster_starts_and_stops_fifty_times_and_leaves_nothing_behind(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
 		before := goleak.IgnoreCurrent()
@@ -62,9 +68,9 @@ func TestAMaster_starts_and_stops_fifty_times_and_leaves_nothing_behind(t *testi
 			stop := start(s, name, true)
 			whole := i%10 == 9 // the others are stopped wherever they are
 			if whole {
-				require.Eventually(t, func() bool { // in the order of their names
+				require.Eventually(t, func() bool {
 					all := locks(t, db.Store)
-					return all["dependency"].Holder == name && all["dispatch"].Holder == name && all["generate"].Holder == name
+					return leads(all, name, "dependency") && leads(all, name, "dispatch") && leads(all, name, "generate")
 				}, 5*time.Second, time.Millisecond)
 			}
 			require.NoError(t, stop())
@@ -81,11 +87,11 @@ func TestASecondMaster_takes_over_what_the_first_gives_back(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
 		task := db.Task(t, nil)
 		first := start(db.Store, "first", false)
-		require.Eventually(t, func() bool { return locks(t, db.Store)["dispatch"].Holder == "first" }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return leads(locks(t, db.Store), "first", "dispatch") }, 5*time.Second, 5*time.Millisecond)
 		second := start(db.Again(t), "second", false)
 		require.NoError(t, first())
 		began := time.Now()
-		require.Eventually(t, func() bool { return locks(t, db.Store)["dispatch"].Holder == "second" }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return leads(locks(t, db.Store), "second", "dispatch") }, 5*time.Second, 5*time.Millisecond)
 		require.Less(t, time.Since(began), 3*time.Second, "it looks each second, and does not wait for the lease to lapse")
 		require.Greater(t, locks(t, db.Store)["dispatch"].Epoch, capri.Epoch(1))
 		// And it works: a new leader places at once what is ready.
@@ -99,6 +105,71 @@ func TestASecondMaster_takes_over_what_the_first_gives_back(t *testing.T) {
 		}, 5*time.Second, 5*time.Millisecond)
 		require.NoError(t, second())
 	})
+}
+
+func TestASecondMaster_of_the_same_name_is_refused_while_the_first_lives(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		first := start(db.Store, "m", false)
+		require.Eventually(t, func() bool { return leads(locks(t, db.Store), "m", "dispatch") }, 5*time.Second, 5*time.Millisecond)
+		holder := locks(t, db.Store)["dispatch"].Holder
+		second := master.New(master.Options{Store: db.Again(t), Calendar: calendar.New(time.UTC), Waker: wake.NewLocal(), Files: noFiles{}, Name: "m",
+			BeatEvery: 200 * time.Millisecond, Random: rand.New(rand.NewPCG(1, 1)), Log: slog.New(slog.DiscardHandler)})
+		require.ErrorIs(t, second.Run(t.Context()), capri.ErrConflict)
+		require.Equal(t, holder, locks(t, db.Store)["dispatch"].Holder, "and has touched nothing")
+		require.NoError(t, first())
+		third := start(db.Again(t), "m", false)
+		require.Eventually(t, func() bool { return leads(locks(t, db.Store), "m", "dispatch") }, 5*time.Second, 5*time.Millisecond)
+		require.NotEqual(t, holder, locks(t, db.Store)["dispatch"].Holder, "another life is another holder")
+		require.NoError(t, third())
+	})
+}
+
+func TestAMaster_whose_name_was_taken_over_ends(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		frozen := start(db.Store, "m", false)
+		require.Eventually(t, func() bool { return leads(locks(t, db.Store), "m", "dispatch") }, 5*time.Second, 5*time.Millisecond)
+		_, err := db.Store.DB().ExecContext(t.Context(), "UPDATE capri_master SET instance = 'another'")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return locks(t, db.Store)["dispatch"].Holder == "" }, 5*time.Second, 5*time.Millisecond)
+		require.ErrorIs(t, frozen(), capri.ErrConflict)
+	})
+}
+
+func TestATriggeredService_runs_and_what_shares_its_lease_does_not(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		stop := start(db.Store, "m", false)
+		completed := func(service string) capri.Instant {
+			x, _, err := db.Store.ServiceState(t.Context(), service)
+			require.NoError(t, err)
+			return x.CompletedAt
+		}
+		require.Eventually(t, func() bool { return completed("lost-nodes") != 0 }, 5*time.Second, 5*time.Millisecond)
+		require.Zero(t, completed("zombie"), "its hour has not come")
+		require.NoError(t, db.Store.Write(t.Context(), "trigger", "alice", func(tx *store.Tx) error { return tx.Trigger("zombie") }))
+		require.Eventually(t, func() bool { return completed("zombie") != 0 }, 5*time.Second, 5*time.Millisecond)
+		left, err := db.Store.Triggers(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.NoError(t, stop())
+	})
+}
+
+func TestTheTimetable_has_every_service_under_its_lease(t *testing.T) {
+	m := master.New(master.Options{Store: sqltest.SQLite(t).Store, Calendar: calendar.New(time.UTC), Waker: wake.NewLocal(), Files: noFiles{}, Log: slog.New(slog.DiscardHandler)})
+	var names []capri.ServiceName
+	leases := map[string]bool{}
+	for _, r := range m.Timetable() {
+		if x := (capri.ServiceName{Name: r.Name, Lease: r.Lease}); !slices.Contains(names, x) {
+			names = append(names, x)
+		}
+		leases[r.Lease] = true
+		require.True(t, (r.Every > 0) != (r.Fires != nil), "%s ticks, or has times of day", r)
+	}
+	require.Equal(t, capri.Services, names)
+	for _, l := range capri.ServiceLeases {
+		require.True(t, leases[l], "the lease %s", l)
+	}
+	require.Len(t, leases, len(capri.ServiceLeases))
 }
 
 // deaf takes connections and never answers.

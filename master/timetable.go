@@ -1,12 +1,22 @@
 package master
 
 import (
+	"context"
 	"time"
 
+	"capri"
+	"capri/cron"
 	"capri/services"
+	"capri/services/attempts"
+	"capri/services/bigtask"
+	"capri/services/cleanup"
 	"capri/services/dependency"
 	"capri/services/dispatch"
 	"capri/services/generate"
+	"capri/services/monitor"
+	"capri/services/quality"
+	"capri/services/reschedule"
+	"capri/services/timeout"
 	"capri/wake"
 )
 
@@ -18,7 +28,8 @@ const lookEvery = 500 * time.Millisecond
 // `capri service list`. A new service gets a row here and a package in services/.
 func (m *Master) Timetable() []services.Row {
 	s, soon := m.o.Store, &dependency.Soon{}
-	return []services.Row{
+	watcher := monitor.New(s, m.o.Calendar, m.o.Log)
+	rows := []services.Row{
 		{Name: "generate", Lease: "generate", Every: time.Minute, Wake: []string{wake.Generate},
 			Service: generate.New(s, m.o.Calendar, m.o.Log)},
 		{Name: "dependency", Part: "changes", Lease: "dependency", Every: min(m.o.DependencyEvery, lookEvery), Wake: []string{wake.Dependency},
@@ -27,7 +38,56 @@ func (m *Master) Timetable() []services.Row {
 			Service: dependency.Paths{Store: s, Soon: soon, Files: m.o.Files, Log: m.o.Log}},
 		{Name: "dependency", Part: "recount", Lease: "dependency", Every: 5 * time.Minute,
 			Service: dependency.Recount{Store: s, Log: m.o.Log}},
+		{Name: "quality", Lease: "quality", Every: 30 * time.Second, Wake: []string{wake.Dispatch}, // what makes a batch ready makes its gate due
+			Service: quality.New(quality.Options{Store: s, Zone: m.o.Calendar.Zone(), Ask: m.askQuality(), Server: m.o.Quality.Callback, Log: m.o.Log})},
 		{Name: "dispatch", Lease: "dispatch", Every: m.o.DispatchEvery, Wake: []string{wake.Dispatch},
 			Service: dispatch.New(s, m.o.Calendar, m.o.Random)},
+		{Name: "reschedule", Lease: "dispatch", Every: 30 * time.Second,
+			Service: reschedule.Service{Store: s, Calendar: m.o.Calendar, Log: m.o.Log}},
+		{Name: "timeout", Lease: "timeout", Fires: m.at("10 * * * * ?"), // not at the full minute, when batches are made
+			Service: timeout.Service{Store: s, Zone: m.o.Calendar.Zone()}},
+		{Name: "lost-nodes", Lease: "attempts", Every: 5 * time.Second,
+			Service: attempts.NewLostNodes(s, m.o.LostAfter, m.o.Monotonic, m.o.Log)},
+		{Name: "zombie", Lease: "attempts", Fires: m.at("0 0 * * * ?"),
+			Service: attempts.NewZombie(s, m.o.Files, m.o.Log)},
+		{Name: "monitor", Lease: "monitor", Every: time.Minute,
+			Service: watcher},
+		{Name: "monitor", Part: "probes", Lease: "monitor", Every: 10 * time.Second,
+			Service: monitor.NewProbes(s, m.probes(), m.o.Log)},
+		{Name: "bigtask", Lease: "bigtask", Fires: m.at("0 0 10 * * ?"),
+			Service: bigtask.Service{Store: s, Calendar: m.o.Calendar}},
+		{Name: "cleanup", Lease: "cleanup", Fires: m.at("0 10 2 * * ?"),
+			Service: cleanup.New(s)},
+	}
+	watcher.Watch(rows)
+	return rows
+}
+
+// askQuality is how the quality API is asked; nil where none is configured.
+func (m *Master) askQuality() func(context.Context, quality.Question) error {
+	if m.o.Quality.URL == "" {
+		return nil
+	}
+	return quality.Client(m.o.Quality.URL, m.o.Quality.Token, m.o.Quality.Timeout)
+}
+
+func (m *Master) probes() []monitor.Probe {
+	probes := make([]monitor.Probe, len(m.o.Probes))
+	for i, p := range m.o.Probes {
+		probes[i] = monitor.Probe(p)
+	}
+	return probes
+}
+
+// at gives the times of day of a Quartz expression, in the business zone.
+func (m *Master) at(expression string) func(after capri.Instant) capri.Instant {
+	e, err := cron.Parse(expression)
+	if err != nil {
+		panic(err) // it stands above: whoever makes a timetable sees it
+	}
+	zone := m.o.Calendar.Zone()
+	return func(after capri.Instant) capri.Instant {
+		next, _ := e.Next(time.UnixMilli(int64(after)), zone)
+		return capri.InstantOf(next)
 	}
 }

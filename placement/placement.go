@@ -191,7 +191,8 @@ func (p *Planner) Full() bool {
 //
 // b.Avoid is a node that b was taken from, lost or unable to start it. It is avoided as long as any other node
 // of b's pool or list could ever take b, even if that one is full now: waiting a little is better than going
-// back to where it just failed. If there is no such node, going back is all that can be done.
+// back to where it just failed. If there is no such node, going back is all that can be done. How long a little is
+// the caller says, who names no such node any more after a while.
 func (p *Planner) Place(b *Batch) Decision {
 	if why := p.facts.Paused; why != "" {
 		return Decision{Reason: "dispatch is paused: " + why}

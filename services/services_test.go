@@ -28,7 +28,8 @@ type world struct {
 
 	mu    sync.Mutex
 	held  map[string]capri.Lease
-	turns []time.Time // when they began
+	lose  context.CancelFunc // the lease, during a turn
+	turns []time.Time        // when they began
 	told  []services.Turn
 
 	settled int
@@ -40,6 +41,15 @@ func (w *world) Held(service string) (capri.Lease, bool) {
 	defer w.mu.Unlock()
 	l, ok := w.held[service]
 	return l, ok
+}
+
+func (w *world) Begin(ctx context.Context, service string) (context.Context, capri.Lease, func(), bool) {
+	l, ok := w.Held(service)
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = cancel
+	return ctx, l, cancel, ok
 }
 
 func (w *world) Drop(l capri.Lease) {
@@ -71,11 +81,18 @@ func (w *world) settle() int {
 
 func inBubble(t *testing.T, do func(n int) (services.Result, error), fn func(w *world)) {
 	t.Helper()
+	bubble(t, services.Row{Every: time.Minute}, do, fn)
+}
+
+// bubble runs a row "s" under the lease of cleanup.
+func bubble(t *testing.T, row services.Row, do func(n int) (services.Result, error), fn func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		db := sqltest.SQLite(t)
 		w := &world{DB: db, t: t, waker: wake.NewLocal(), do: do, held: map[string]capri.Lease{}}
-		w.held["s"] = db.Lease(t, "s")
-		w.Runner = services.NewRunner(services.Row{Name: "s", Lease: "s", Wake: []string{"topic"}, Service: w}, db.Store, w, w.waker, slog.New(slog.DiscardHandler))
+		w.held["cleanup"] = db.Lease(t, "cleanup")
+		row.Name, row.Lease, row.Wake, row.Service = "s", "cleanup", []string{"topic"}, w
+		w.Runner = services.NewRunner(row, db.Store, w, w.waker, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { w.Runner.Run(ctx) })
@@ -96,12 +113,12 @@ func (w *world) lastRun() (store.ServiceRun, bool) {
 
 func TestARunner_takes_no_turn_that_it_does_not_lead(t *testing.T) {
 	inBubble(t, nil, func(w *world) {
-		lease, _ := w.Held("s")
+		lease, _ := w.Held("cleanup")
 		w.Drop(lease)
 		w.Tick()
 		w.waker.Wake("topic")
 		require.Zero(t, w.settle())
-		w.held["s"] = lease
+		w.held["cleanup"] = lease
 		w.Tick()
 		require.Equal(t, 1, w.settle())
 		require.Equal(t, services.Turn{Now: sqltest.Start, Lease: lease}, w.told[0], "it is told the time of the database")
@@ -154,7 +171,7 @@ func TestAStaleEpoch_drops_the_lease(t *testing.T) {
 		w.Tick()
 		w.waker.Wake("topic")
 		require.Equal(t, 1, w.settle(), "and nothing is done without it")
-		_, held := w.Held("s")
+		_, held := w.Held("cleanup")
 		require.False(t, held)
 	})
 }
@@ -231,7 +248,7 @@ func TestOnlyTurns_that_did_something_or_failed_are_recorded(t *testing.T) {
 		w.Tick()
 		synctest.Wait()
 		run, _ := w.lastRun()
-		lease, _ := w.Held("s")
+		lease, _ := w.Held("cleanup")
 		require.Equal(t, store.ServiceRun{Service: "s", Epoch: lease.Epoch, Holder: lease.Holder, StartedAt: sqltest.Start, Counts: counts[2]}, run)
 	})
 }
@@ -243,4 +260,182 @@ func TestWhatATurnSays_is_woken_after_it(t *testing.T) {
 		w.Tick()
 		<-others
 	})
+}
+
+func (w *world) state() store.ServiceState {
+	w.t.Helper()
+	x, found, err := w.Store.ServiceState(context.Background(), "s")
+	require.NoError(w.t, err)
+	require.True(w.t, found)
+	return x
+}
+
+func TestTheStateOfARow_tells_its_newest_turn_and_the_next(t *testing.T) {
+	inBubble(t, func(n int) (services.Result, error) {
+		time.Sleep(3 * time.Second)
+		if n == 2 {
+			return services.Result{}, errors.New("disk full")
+		}
+		return services.Result{Counts: map[string]int{"made": 1}}, nil
+	}, func(w *world) {
+		lease, _ := w.Held("cleanup")
+		w.Tick()
+		synctest.Wait()
+		want := store.ServiceState{Service: "s", Holder: lease.Holder, Epoch: lease.Epoch, StartedAt: sqltest.Start}
+		require.Equal(t, want, w.state(), "a turn that hangs can be seen")
+		time.Sleep(4 * time.Second)
+		want.CompletedAt, want.Duration, want.NextAt = sqltest.Start.Add(3*time.Second), 3*time.Second, sqltest.Start.Add(time.Minute)
+		require.Equal(t, want, w.state())
+		want.StartedAt = w.Clock.Advance(time.Minute)
+		time.Sleep(time.Minute)
+		w.Tick()
+		time.Sleep(3500 * time.Millisecond)
+		require.Equal(t, want, w.state(), "a turn that failed is not a completed one")
+	})
+}
+
+func TestIdleTurns_are_noted_once_in_ten_seconds(t *testing.T) {
+	inBubble(t, nil, func(w *world) {
+		noted := map[capri.Instant]bool{}
+		for range 100 {
+			w.Clock.Advance(time.Second)
+			w.Tick()
+			time.Sleep(time.Second)
+			noted[w.state().CompletedAt] = true
+		}
+		require.Equal(t, 100, w.settle())
+		require.InDelta(t, 10, len(noted), 1)
+		lease := w.DB.Lease(t, "cleanup")
+		w.mu.Lock()
+		w.held["cleanup"] = lease
+		w.mu.Unlock()
+		w.Tick()
+		synctest.Wait()
+		require.Equal(t, lease.Epoch, w.state().Epoch, "a new leader is noted at once")
+	})
+}
+
+// daily fires at 02:10 in UTC.
+func daily(after capri.Instant) capri.Instant {
+	const day, at = 24 * 60 * 60 * 1000, (2*60 + 10) * 60 * 1000
+	return (after-at)/day*day + day + at
+}
+
+// pass lets the database's clock run along with the bubble's.
+func (w *world) pass(d time.Duration) {
+	for ; d > 0; d -= time.Second {
+		w.Clock.Advance(min(d, time.Second))
+		time.Sleep(min(d, time.Second))
+	}
+	synctest.Wait()
+}
+
+func TestATimeOfDay_runs_when_it_has_come_and_once_after_an_outage(t *testing.T) {
+	first := capri.InstantOf(time.Date(2026, 11, 21, 2, 10, 0, 0, time.UTC))
+	bubble(t, services.Row{Fires: daily}, nil, func(w *world) {
+		w.Tick() // it leads now
+		require.Zero(t, w.settle(), "a new database owes nothing of the past")
+		require.Equal(t, first, w.state().NextAt)
+		w.Clock.Advance(first.Sub(w.Clock.Now()) - 20*time.Second)
+		w.pass(19 * time.Second)
+		require.Zero(t, w.settle())
+		w.pass(10 * time.Second)
+		require.Equal(t, 1, w.settle())
+		require.False(t, w.told[0].Woken)
+		require.Less(t, w.told[0].Now.Sub(first), 3*time.Second)
+		require.Equal(t, first.Add(24*time.Hour), w.state().NextAt)
+		w.Tick()
+		require.Zero(t, w.settle(), "once")
+
+		// Nobody leads for three days; the next one does it once.
+		w.Clock.Advance(3 * 24 * time.Hour)
+		lease := w.DB.Lease(t, "cleanup")
+		w.mu.Lock()
+		w.held["cleanup"] = lease
+		w.mu.Unlock()
+		w.Tick()
+		require.Equal(t, 1, w.settle())
+		require.Equal(t, w.Clock.Now(), w.state().FiredAt)
+		w.pass(time.Minute)
+		require.Zero(t, w.settle())
+	})
+}
+
+func TestATimeOfDay_that_failed_or_has_more_to_do_is_not_done(t *testing.T) {
+	bubble(t, services.Row{Fires: daily}, func(n int) (services.Result, error) {
+		switch n {
+		case 1:
+			return services.Result{}, errors.New("disk full")
+		case 2, 3:
+			return services.Result{Again: true}, nil
+		}
+		return services.Result{}, nil
+	}, func(w *world) {
+		w.Tick()
+		synctest.Wait()
+		before := w.state().FiredAt
+		w.Clock.Advance(24 * time.Hour)
+		w.Tick()
+		synctest.Wait()
+		require.Equal(t, before, w.state().FiredAt)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 4, w.settle())
+		require.Equal(t, w.Clock.Now(), w.state().FiredAt)
+	})
+}
+
+func TestATrigger_runs_a_service_at_any_time(t *testing.T) {
+	bubble(t, services.Row{Fires: daily}, nil, func(w *world) {
+		w.Tick()
+		w.Trigger()
+		require.Equal(t, 1, w.settle())
+		require.False(t, w.told[0].Woken, "a person wants it to look at everything")
+	})
+}
+
+func TestADatabaseClock_that_is_set_forward_is_noticed(t *testing.T) {
+	bubble(t, services.Row{Fires: daily}, nil, func(w *world) {
+		w.Tick()
+		require.Zero(t, w.settle())
+		w.Clock.Advance(24 * time.Hour)
+		time.Sleep(6 * time.Second)
+		require.Equal(t, 1, w.settle())
+		w.Clock.Advance(-48 * time.Hour) // and back: the times of day that come again run again, once there is a new leader
+		lease := w.DB.Lease(t, "cleanup")
+		w.mu.Lock()
+		w.held["cleanup"] = lease
+		w.mu.Unlock()
+		w.Tick()
+		require.Zero(t, w.settle())
+		w.Clock.Advance(24 * time.Hour)
+		w.Tick()
+		require.Equal(t, 1, w.settle())
+	})
+}
+
+func TestALeaseThatIsLost_ends_the_turn(t *testing.T) {
+	bubble(t, services.Row{Every: time.Second}, nil, func(w *world) {
+		ended := make(chan error, 1)
+		r := services.NewRunner(services.Row{Name: "slow", Lease: "cleanup", Service: slow(ended)}, w.Store, w, w.waker, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { r.Run(ctx) })
+		r.Tick()
+		synctest.Wait()
+		w.mu.Lock()
+		w.lose()
+		w.mu.Unlock()
+		synctest.Wait()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		cancel()
+		running.Wait()
+	})
+}
+
+type slow chan error
+
+func (s slow) Run(ctx context.Context, _ services.Turn) (services.Result, error) {
+	<-ctx.Done()
+	s <- ctx.Err()
+	return services.Result{}, ctx.Err()
 }

@@ -44,15 +44,21 @@ var setLogger sync.Once
 
 // NewRedis makes the waker; Run connects it.
 func NewRedis(o RedisOptions, log *slog.Logger) *Redis {
-	setLogger.Do(func() { redis.SetLogger(quiet{log}) })
 	return &Redis{Local: NewLocal(), log: log, out: make(chan string, 256), id: rand.Text(), silent: 5 * time.Second, retry: time.Second,
-		client: redis.NewClient(&redis.Options{
-			Addr: o.Addr, Password: o.Password, DB: o.DB,
-			// A Redis that is down has to fail at once: by default one command took three seconds.
-			MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
-			// Notices of a hosted Redis's upgrades are not for us, and the library's goroutine for them outlives the client.
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})}
+		client: NewClient(o, time.Second, log)}
+}
+
+// NewClient makes a client of Redis that fails when it has waited that long for an answer, and at once where nobody
+// listens.
+func NewClient(o RedisOptions, patience time.Duration, log *slog.Logger) *redis.Client {
+	setLogger.Do(func() { redis.SetLogger(quiet{log}) })
+	return redis.NewClient(&redis.Options{
+		Addr: o.Addr, Password: o.Password, DB: o.DB,
+		// A Redis that is down has to fail at once: by default one command took three seconds.
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
+		// Notices of a hosted Redis's upgrades are not for us, and the library's goroutine for them outlives the client.
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 }
 
 // Up tells whether Redis answers; pollers look more often while it does not.
@@ -82,7 +88,10 @@ func (r *Redis) Run(ctx context.Context) {
 	defer sending.Wait()
 	for ctx.Err() == nil {
 		r.receive(ctx)
-		if r.up.Swap(false) && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return // what is left is still sent
+		}
+		if r.up.Swap(false) {
 			r.log.Warn("Redis does not answer: wake-ups wait for the polls until it does")
 		}
 		select {
@@ -93,14 +102,28 @@ func (r *Redis) Run(ctx context.Context) {
 }
 
 func (r *Redis) send(ctx context.Context) {
+	publish := func(ctx context.Context, topics string) {
+		if r.up.Load() {
+			r.client.Publish(ctx, channel, r.id+" "+topics)
+		}
+	}
 	for {
 		select {
-		case <-ctx.Done():
-			return
 		case topics := <-r.out:
-			if r.up.Load() {
-				r.client.Publish(ctx, channel, r.id+" "+topics)
+			publish(context.WithoutCancel(ctx), topics) // both may be ready
+		case <-ctx.Done():
+			// The last words of a process are that it has given its leases back.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 200*time.Millisecond)
+			defer cancel()
+			for ctx.Err() == nil {
+				select {
+				case topics := <-r.out:
+					publish(ctx, topics)
+				default:
+					return
+				}
 			}
+			return
 		}
 	}
 }

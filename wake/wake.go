@@ -10,7 +10,9 @@ const (
 	Generate   = "generate"
 	Dependency = "dependency"
 	Dispatch   = "dispatch"
-	Worker     = "worker" // a kill was asked for, or anything else all workers should look at
+	Trigger    = "trigger" // somebody asked a service to run now
+	Leases     = "leases"  // a service's lease was given back
+	Worker     = "worker"  // a kill was asked for, or anything else all workers should look at
 )
 
 // Node is the topic of one worker: something was assigned to it.

@@ -10,6 +10,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -234,13 +235,27 @@ func (f *finder) own(b store.BatchRow) []Cause {
 	if b.NotBefore > f.now {
 		add(NotBefore, "it may start at "+f.at(b.NotBefore)+" and not before", Root{Kind: "time", Name: f.at(b.NotBefore)}, b.NotBefore)
 	}
-	switch b.QualityState {
-	case 1, 2:
-		add(Quality, "the quality gate has not answered yet", root, 0)
-	case 4:
-		add(Quality, "the quality gate blocks it", root, 0)
+	if detail := gate(b.Batch); detail != "" {
+		add(Quality, detail, root, 0)
 	}
 	return causes
+}
+
+// gate says how a batch stands at its quality gate, "" where that is not in its way. The gate is asked about when all
+// conditions are met: before that it is they that hold the batch up.
+func gate(b capri.Batch) string {
+	note, noted := strings.CutPrefix(b.Message, store.GateMessage)
+	switch {
+	case b.QualityState == 1 && b.Unmet == 0 && noted:
+		return "its quality gate could not be asked about: " + note
+	case b.QualityState == 1 && b.Unmet == 0:
+		return "its quality gate is asked about in a moment"
+	case b.QualityState == 2:
+		return fmt.Sprintf("the quality API was asked (question %d) and has not answered yet (capri quality %d --runnable or --blocked)", b.QualityAsk, b.ID)
+	case b.QualityState == 4:
+		return fmt.Sprintf("its quality gate says %s (capri quality %d --runnable, to let it start all the same)", cmp.Or(note, "blocked"), b.ID)
+	}
+	return ""
 }
 
 // conditions follows each unmet condition of a batch to its root.

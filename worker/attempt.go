@@ -3,8 +3,11 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"capri"
 	"capri/files"
@@ -36,6 +39,7 @@ type attempt struct {
 	dir     string // "" until it was made
 	outputs []capri.PathCondition
 	before  []files.Stamp // how the outputs looked before; as many as outputs
+	startBy time.Duration // reading of shim.Now after which it may not start; 0: never mind
 
 	// Guarded by table.mu.
 	phase    phase
@@ -166,6 +170,13 @@ func (t *table) inPhase(p phase) []capri.Attempt {
 		}
 	}
 	return ids
+}
+
+// all lists everything in hand, whatever its phase.
+func (t *table) all() []capri.Attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.attempts))
 }
 
 func (t *table) isIn(id capri.Attempt, p phase) bool {

@@ -14,7 +14,10 @@ import (
 // Database is what the worker asks of the store. It is an interface so that a test can take the database away.
 type Database interface {
 	RegisterNode(ctx context.Context, n capri.Node, directoryID string) error
+	LeaveNode(ctx context.Context, node, boot string) (left bool, err error)
 	Beat(ctx context.Context, n capri.Node) (ok bool, err error)
+	Now(ctx context.Context) (capri.Instant, error)
+	ReportInventory(ctx context.Context, node, boot string, attempts []capri.Attempt) error
 	Claim(ctx context.Context, node, boot string, limit int) ([]store.Claimed, error)
 	Start(ctx context.Context, node, boot string, attempts []capri.Attempt) ([]capri.Attempt, error)
 	RollBack(ctx context.Context, node string, back []store.GiveBack) error

@@ -25,6 +25,7 @@ type Directory struct {
 const (
 	idFile      = "node.id"
 	nameFile    = "node.name" // under which it registered last
+	cleanedFile = "cleaned"   // when it was cleaned up last
 	lockFile    = "lock"
 	shimDir     = "shim"
 	logDir      = "logs"

@@ -22,6 +22,11 @@
 //	node.id   which node this directory is        jobs/<batch>.<attempt>/   a job's directory, its account's own
 //	lock      held while a process uses it        logs/                     package logs
 //	shim/     package supervisor                  prepared/                 how outputs looked before their jobs
+//	cleaned   when old logs were removed last
+//
+// The node's lease (lease.go) is its right to run jobs: renewed by each acknowledged beat, run out when the database
+// was silent for too long. Then, and when a beat, claim or start is told that the node was called lost, everything here
+// is ended before the node registers anew.
 //
 // What it leaves to others: which batch goes to which node (dispatch), retries and their pauses (the store), and
 // how processes are held (shim).

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"capri"
 	"capri/files"
@@ -37,6 +38,34 @@ func (d *awayDatabase) Beat(ctx context.Context, n capri.Node) (bool, error) {
 		return false, err
 	}
 	return d.Database.Beat(ctx, n)
+}
+
+func (d *awayDatabase) RegisterNode(ctx context.Context, n capri.Node, directoryID string) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Database.RegisterNode(ctx, n, directoryID)
+}
+
+func (d *awayDatabase) LeaveNode(ctx context.Context, node, boot string) (bool, error) {
+	if err := d.err(); err != nil {
+		return false, err
+	}
+	return d.Database.LeaveNode(ctx, node, boot)
+}
+
+func (d *awayDatabase) ReportInventory(ctx context.Context, node, boot string, attempts []capri.Attempt) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Database.ReportInventory(ctx, node, boot, attempts)
+}
+
+func (d *awayDatabase) Now(ctx context.Context) (capri.Instant, error) {
+	if err := d.err(); err != nil {
+		return 0, err
+	}
+	return d.Database.Now(ctx)
 }
 
 func (d *awayDatabase) Claim(ctx context.Context, node, boot string, limit int) ([]store.Claimed, error) {
@@ -110,6 +139,18 @@ func localOnly() files.Files {
 	return files.ByScheme(map[string]files.Files{"": l, "file": l})
 }
 
+// slowDatabase loses time after it has called attempts started.
+type slowDatabase struct {
+	Database
+	slow time.Duration
+}
+
+func (d *slowDatabase) Start(ctx context.Context, node, boot string, attempts []capri.Attempt) ([]capri.Attempt, error) {
+	s, err := d.Database.Start(ctx, node, boot, attempts)
+	time.Sleep(d.slow)
+	return s, err
+}
+
 // hangingFiles answers no question until its context ends.
 type hangingFiles struct {
 	files.Files
@@ -124,6 +165,18 @@ func (h *hangingFiles) There(ctx context.Context, paths []capri.PathCondition) (
 		unseen.Paths[p] = ctx.Err()
 	}
 	return make([]bool, len(paths)), unseen
+}
+
+// gatedFiles answers when the gate is open.
+type gatedFiles struct {
+	files.Files
+	asked, gate chan struct{}
+}
+
+func (g *gatedFiles) There(ctx context.Context, paths []capri.PathCondition) ([]bool, error) {
+	g.asked <- struct{}{}
+	<-g.gate
+	return g.Files.There(ctx, paths)
 }
 
 // blindFiles can see nothing.

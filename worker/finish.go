@@ -71,6 +71,11 @@ func (w *Worker) judge(a *attempt, x supervisor.Exit, asked bool) store.Result {
 		r.Outcome, r.Message = store.Lost, x.Error
 	case x.Killed && asked:
 		r.Outcome, r.Message = store.Killed, "killed"
+	case x.Lapsed:
+		r.Outcome, r.Message = store.Lost, "the node's lease ran out while it ran"
+		if x.Started == 0 {
+			r.Message = "the node's lease ran out before it was started"
+		}
 	case x.Killed:
 		// Its shim was told to end, as when the machine is shut down; nobody asked for this batch's end. If
 		// somebody did, before this worker was restarted, the database knows.

@@ -20,7 +20,12 @@ import (
 	"capri/wake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(asWorker); text != "" {
+		workerMain(text)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is a database, and the parts of the masters that a worker's test has to play.
 type cluster struct {

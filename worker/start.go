@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"capri"
+	"capri/internal/failpoint"
 	"capri/sql/store"
 	"capri/wake"
 	"capri/worker/logs"
@@ -31,10 +32,15 @@ func (w *Worker) startAll(ctx, hard context.Context) {
 }
 
 func (w *Worker) start(ctx, hard context.Context, group []*attempt) {
+	failpoint.Wait(failpoint.ClaimStart)
 	boot := w.registered()
 	if ctx.Err() != nil || boot == "" {
+		why := "its worker stopped before it started"
+		if ctx.Err() == nil {
+			why = "its node was not registered any more when it was to start"
+		}
 		for _, a := range group {
-			w.giveBack(a, "its worker stopped before it started")
+			w.giveBack(a, why)
 		}
 		return
 	}
@@ -45,9 +51,16 @@ func (w *Worker) start(ctx, hard context.Context, group []*attempt) {
 		ids[i], by[a.id] = a.id, a
 	}
 	var started []capri.Attempt
+	var startBy time.Duration
 	err := w.persist(hard, func(c context.Context) (err error) {
 		if ctx.Err() != nil && len(started) == 0 { // the database was away when we were stopped
 			return context.Canceled
+		}
+		// Asked anew for each try, and before it is sent: what is called started under this lease must also start
+		// under this lease. The shim refuses what was held up on its way there.
+		var young bool
+		if startBy, young = w.lease.startBy(); !young {
+			return &final{errors.New("no beat of the node was acknowledged for " + w.lease.startWithin.String())}
 		}
 		started, err = w.db.Start(c, w.node, boot, ids)
 		return err
@@ -63,6 +76,7 @@ func (w *Worker) start(ctx, hard context.Context, group []*attempt) {
 	}
 	going := make([]*attempt, 0, len(started))
 	for _, id := range started {
+		by[id].startBy = startBy
 		going = append(going, by[id])
 		delete(by, id)
 	}
@@ -119,7 +133,7 @@ const shimPause = 10 * time.Second
 func (w *Worker) job(a *attempt) (supervisor.Job, error) {
 	j := supervisor.Job{
 		Attempt: a.id, Argv: a.process.Argv, Env: a.process.Env, Dir: a.dir, KillGrace: w.o.KillGrace,
-		RunTimeout: time.Duration(a.task.Limits.RunTimeoutMinutes) * time.Minute,
+		RunTimeout: time.Duration(a.task.Limits.RunTimeoutMinutes) * time.Minute, StartBy: a.startBy,
 	}
 	if a.account != nil {
 		j.Credential = &supervisor.Credential{UID: a.account.UID, GID: a.account.GID, Groups: a.account.Groups}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"capri"
@@ -57,7 +58,8 @@ func (w *Worker) claim(ctx, hard context.Context) (more bool) {
 	w.mu.Lock()
 	paused := time.Now().Before(w.pauseTil)
 	w.mu.Unlock()
-	if boot == "" || paused {
+	// What could not start would only come back, and be given to us again.
+	if _, young := w.lease.startBy(); boot == "" || paused || !young {
 		return false
 	}
 	free := w.table.free()
@@ -174,7 +176,32 @@ func (w *Worker) disinherit(ctx context.Context, running []supervisor.Inventory,
 		}
 	}
 	w.killStrays(ctx, strays)
+	w.awaitStrays(ctx, strays)
 }
+
+// awaitStrays waits until what was given away has ended, before anything is claimed: it may be given to us again. A shim
+// that does not manage that hangs, and then it holds nothing that could be kept.
+func (w *Worker) awaitStrays(ctx context.Context, strays []capri.Attempt) {
+	for end := time.Now().Add(w.o.KillGrace + strayPatience); len(strays) > 0 && time.Now().Before(end) && sleep(ctx, strayPace); {
+		running, err := w.shims.Running(ctx)
+		if err != nil {
+			continue
+		}
+		strays = slices.DeleteFunc(strays, func(id capri.Attempt) bool {
+			return !slices.ContainsFunc(running, func(r supervisor.Inventory) bool { return r.Attempt == id })
+		})
+	}
+	if len(strays) > 0 && ctx.Err() == nil {
+		w.log.Error("attempts that were given away do not end; their shim is ended with all its jobs", "attempts", len(strays), "first", strays[0].String())
+		_ = w.shims.EndWith(ctx, strays, w.o.KillGrace) // it fails only when ctx ends
+	}
+}
+
+// strayPatience is more than a shim waits for what outlives SIGKILL.
+const (
+	strayPatience = 8 * time.Second
+	strayPace     = 20 * time.Millisecond
+)
 
 func (w *Worker) killStrays(ctx context.Context, strays []capri.Attempt) {
 	if len(strays) == 0 {

@@ -16,9 +16,11 @@ import (
 	"capri/conf"
 	"capri/files"
 	"capri/files/local"
+	"capri/sql/store"
 	"capri/wake"
 	"capri/worker/job"
 	"capri/worker/logs"
+	"capri/worker/shim"
 	"capri/worker/supervisor"
 )
 
@@ -48,12 +50,24 @@ type Options struct {
 	BeatInterval time.Duration // default 5 s
 	FetchTimeout time.Duration // of one task file; default 5 min
 	KillGrace    time.Duration // between SIGTERM and SIGKILL; default 10 s
-	MinFreeMB    int64         // of disk, or it takes no jobs; default 64
-	ShimPath     string        // default: capri-shim beside this program
+
+	// The node's lease counts from the sending of the newest beat that was acknowledged. A job starts only while it is
+	// younger than StartWithin (default: four fifths of KillAfter), and all are ended when it is older than KillAfter.
+	// KillAfter 0: never, for a node that nobody else can take for dead (standalone: the directory's lock is the lease).
+	// LeaseWait: the jobs are left alone all the same, and masters never give them away.
+	StartWithin time.Duration
+	KillAfter   time.Duration
+	LeaseWait   bool
+
+	KeepDays  int    // how long logs of finished attempts stay; default 7
+	MinFreeMB int64  // of disk, or it takes no jobs; default 64
+	ShimPath  string // default: capri-shim beside this program
 
 	Log *slog.Logger
 
-	audit time.Duration // how often it compares itself with the database; default 30 s
+	audit     time.Duration // how often it compares itself with the database; default 30 s
+	inventory time.Duration // least time between two reports of what it holds; default 30 s
+	answer    time.Duration // of supervisor.Options.AnswerWithin
 }
 
 // FromConfig fills in what the configuration says.
@@ -63,7 +77,9 @@ func FromConfig(c *conf.Config) Options {
 		Node:           capri.Node{Name: c.Node.Name, Pool: c.Node.Pool, Slots: c.Node.Slots, MemoryMB: c.Node.MemoryMB},
 		Files:          files.ByScheme(localFiles(local.Options{Parallel: c.Dependency.Parallel, Timeout: c.Dependency.PathTimeout})),
 		DefaultAccount: c.Worker.DefaultAccount, Path: c.Worker.Path, PassEnv: c.Worker.PassEnv,
-		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval,
+		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays,
+		BeatInterval: c.Node.BeatInterval, KillGrace: c.Node.KillGrace,
+		StartWithin: c.Node.StartWithin, KillAfter: c.Node.KillAfter, LeaseWait: c.Node.OnLeaseLost == conf.LeaseWait,
 	}
 }
 
@@ -80,7 +96,16 @@ func (o *Options) fill() error {
 		return capri.Invalid("node.name", "", "a name")
 	case o.Node.Slots < 1:
 		return capri.Invalid("node.slots", strconv.Itoa(o.Node.Slots), "at least one slot")
+	case o.KillAfter > 0 && o.StartWithin >= o.KillAfter:
+		return capri.Invalid("node.start_within", o.StartWithin.String(), "less than node.kill_after, which is "+o.KillAfter.String()+": a job that starts must have time to run")
 	}
+	if o.LeaseWait {
+		o.KillAfter = 0
+	}
+	if o.StartWithin == 0 {
+		o.StartWithin = o.KillAfter * 4 / 5
+	}
+	o.Node.KillAfter, o.Node.LeaseWait = o.KillAfter, o.LeaseWait
 	defaults := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {
 			*d = to
@@ -90,7 +115,12 @@ func (o *Options) fill() error {
 	defaults(&o.BeatInterval, 5*time.Second)
 	defaults(&o.FetchTimeout, 5*time.Minute)
 	defaults(&o.KillGrace, 10*time.Second)
+	o.Node.KillGrace = o.KillGrace
 	defaults(&o.audit, 30*time.Second)
+	defaults(&o.inventory, 30*time.Second)
+	if o.KeepDays <= 0 {
+		o.KeepDays = conf.Default().Worker.KeepDays
+	}
 	if o.ClaimLimit <= 0 {
 		o.ClaimLimit = 100
 	}
@@ -148,6 +178,7 @@ type Worker struct {
 	accounts  *job.Accounts
 	shims     *supervisor.Supervisor
 	table     *table
+	lease     lease
 	looks     looks
 	health    health
 
@@ -159,6 +190,7 @@ type Worker struct {
 	preparing sync.WaitGroup // all of those
 	judging   sync.WaitGroup // looks at outputs
 	freed     chan struct{}  // a slot is free, or something else makes claiming worthwhile
+	disowned  chan struct{}  // the registration is not ours any more
 
 	mu       sync.Mutex
 	boot     string    // of the registration; "" while it is not ours
@@ -189,10 +221,12 @@ func New(o Options) (*Worker, error) {
 		jobs:     job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server}),
 		accounts: job.NewAccounts(o.DefaultAccount),
 		table:    newTable(o.Node.Slots, o.Node.MemoryMB),
+		lease:    lease{killAfter: o.KillAfter, startWithin: o.StartWithin},
 		looks:    looks{files: o.Files, known: map[capri.PathCondition]*look{}},
 		health:   health{log: o.Log},
 		starts:   newQueue[*attempt](pace), backs: newQueue[giveBack](pace), ends: newQueue[ending](pace),
 		preps: make(chan struct{}, 64), freed: make(chan struct{}, 1),
+		disowned: make(chan struct{}, 1),
 	}
 	if dir := d.passableFor(); dir != "" && os.Geteuid() == 0 {
 		w.log.Warn("jobs of other accounts cannot reach their directories: let others pass through (chmod o+x)", "directory", dir)
@@ -248,7 +282,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})()
 
 	var err error
-	w.shims, err = supervisor.Open(ctx, supervisor.Options{Dir: w.directory.in(shimDir), ShimPath: w.o.ShimPath, Log: w.log})
+	w.shims, err = supervisor.Open(ctx, supervisor.Options{Dir: w.directory.in(shimDir), ShimPath: w.o.ShimPath, Log: w.log, AnswerWithin: w.o.answer})
 	if err != nil {
 		if ctx.Err() != nil { // stopped while it began
 			return nil
@@ -270,6 +304,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	var beats, exits, writers sync.WaitGroup
 	beats.Go(func() { w.beats(ctx) })
+	beats.Go(func() { w.watchLease(ctx) })
+	beats.Go(func() { w.reportInventories(ctx) })
+	beats.Go(func() { w.cleanUp(ctx) })
 	exits.Go(func() { w.readExits(ctx) })
 	var starter sync.WaitGroup
 	starter.Go(func() { w.startAll(ctx, hard) })
@@ -287,6 +324,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.ends.close()
 	writers.Wait()
 	beats.Wait()
+	w.leave(hard)
 	w.log.Info("worker has stopped", "node", w.node, "jobs_going_on", w.table.jobs())
 	return nil
 }
@@ -304,7 +342,11 @@ func (w *Worker) disown(boot string, why error) {
 	defer w.mu.Unlock()
 	if w.boot == boot && boot != "" {
 		w.boot = ""
-		w.log.Error("the registration is not ours any more; nothing is claimed until it is", "node", w.node, "err", why)
+		w.log.Error("the registration is not ours any more: the jobs here are ended, and nothing is claimed until it is ours again", "node", w.node, "err", why)
+		select {
+		case w.disowned <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -328,9 +370,11 @@ func (w *Worker) register(ctx context.Context) error {
 	n := w.o.Node
 	n.BootID = random()
 	w.measure(&n)
-	if err := w.db.RegisterNode(ctx, n, w.directory.id); err != nil {
+	at, err := w.enter(ctx, n)
+	if err != nil {
 		return err
 	}
+	w.renew(at) // a registration is a beat
 	if last != w.node {
 		if err := w.directory.setName(w.node); err != nil {
 			return err
@@ -340,6 +384,51 @@ func (w *Worker) register(ctx context.Context) error {
 	defer w.mu.Unlock()
 	w.boot = n.BootID
 	return nil
+}
+
+// enter writes the registration; at is when that was sent. A name that another directory has is taken only when that
+// one's beat has stood still for three of its intervals, counted here: a difference of two clocks would tell nothing.
+func (w *Worker) enter(ctx context.Context, n capri.Node) (at time.Duration, err error) {
+	at = shim.Now()
+	err = w.db.RegisterNode(ctx, n, w.directory.id)
+	var seen *store.NameTakenError
+	if !errors.As(err, &seen) {
+		return at, err
+	}
+	w.log.Warn("another data directory has registered this node's name; its beat is watched for three intervals", "node", w.node, "interval", seen.Interval)
+	for look := range 3 {
+		if !sleep(ctx, seen.Interval) {
+			return 0, ctx.Err()
+		}
+		if look == 2 {
+			n.Beat = seen.Beat
+		}
+		at = shim.Now()
+		err = w.db.RegisterNode(ctx, n, w.directory.id)
+		var now *store.NameTakenError
+		if !errors.As(err, &now) {
+			return at, err
+		}
+		if now.Beat != seen.Beat || now.BootID != seen.BootID {
+			return 0, err
+		}
+	}
+	return 0, err
+}
+
+// leave tells that this directory is not in use any more, so that another may have the name at once.
+func (w *Worker) leave(ctx context.Context) {
+	boot := w.registered()
+	if boot == "" {
+		return
+	}
+	left, err := w.db.LeaveNode(ctx, w.node, boot)
+	switch {
+	case err != nil:
+		w.health.note(err)
+	case !left:
+		w.log.Info("the registration stays, because attempts are not over", "node", w.node)
+	}
 }
 
 // hurry makes the take loop look at once.

@@ -485,7 +485,7 @@ func TestA_claim_or_start_whose_answer_was_lost_is_found(t *testing.T) {
 	}
 }
 
-func TestA_worker_whose_registration_was_taken_stops_claiming_and_registers_anew(t *testing.T) {
+func TestA_worker_whose_registration_was_taken_ends_its_jobs_and_registers_anew(t *testing.T) {
 	c := newCluster(t, sqltest.SQLite(t))
 	n := c.run(nil)
 	job := c.launch("n1", "sleep 1000", nil)
@@ -505,11 +505,15 @@ func TestA_worker_whose_registration_was_taken_stops_claiming_and_registers_anew
 	if n.logged.Count("the registration is not ours any more") == 0 {
 		t.Error("it did not say that its registration was taken")
 	}
-	if b := c.batch(job); b.State != capri.Running {
-		t.Errorf("its job is %s", b.State)
+	b := c.waiting(job)
+	if b.Losses != 1 || b.Failures != 0 || !strings.Contains(b.Message, "lease ran out") {
+		t.Errorf("its job is %s with %d losses, %d failures and %q", b.State, b.Losses, b.Failures, b.Message)
 	}
-	// What the database has given away meanwhile is ended here.
-	if _, err := c.db.Store.FinishAttempts(c.ctx, "n1", []store.Result{{Attempt: capri.Attempt{Batch: job, Number: 1}, Outcome: store.Lost}}); err != nil {
+	// What the database has given away while the registration stayed ours is ended here, too.
+	c.assign("n1", job)
+	c.started(job)
+	c.until("the shim to have the job again", func() bool { return n.table.jobs() == 1 }, func() string { return "" })
+	if _, err := c.db.Store.FinishAttempts(c.ctx, "n1", []store.Result{{Attempt: capri.Attempt{Batch: job, Number: 2}, Outcome: store.Lost}}); err != nil {
 		t.Fatal(err)
 	}
 	c.until("the job that was given away to be gone", func() bool { return n.table.jobs() == 0 }, func() string { return n.logged.String() })

@@ -41,6 +41,7 @@ type Batch struct {
 	Pool         string `json:"pool"`
 	Account      string `json:"account"`
 	QualityState int    `json:"quality_state" doc:"0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked"`
+	QualityAsk   int    `json:"quality_ask" doc:"the number of the newest question to the quality API"`
 	Failures     int    `json:"failures"`
 	Rejections   int    `json:"rejections"`
 	Losses       int    `json:"losses"`
@@ -53,6 +54,7 @@ type Batch struct {
 	Progress            int        `json:"progress"`
 	ApplicationID       string     `json:"application_id"`
 	Message             string     `json:"message"`
+	Archived            bool       `json:"archived"`
 }
 
 // BatchOf writes a stored batch.
@@ -65,10 +67,10 @@ func BatchOf(b *capri.Batch, task string, zone *time.Location) Batch {
 		Node: b.Node, Attempt: b.Attempt, AssignTime: At(b.AssignTime, zone), StartTime: At(b.StartTime, zone),
 		FinishTime: At(b.FinishTime, zone), NotBefore: At(b.NotBefore, zone), SkipAt: At(b.SkipAt, zone),
 		Priority: b.Priority, Slots: b.Slots, MemoryMB: b.MemoryMB, Pool: b.Pool, Account: b.Account,
-		QualityState: b.QualityState, Failures: b.Failures, Rejections: b.Rejections, Losses: b.Losses,
+		QualityState: b.QualityState, QualityAsk: b.QualityAsk, Failures: b.Failures, Rejections: b.Rejections, Losses: b.Losses,
 		DependencyTimeoutAt: At(b.DependencyTimeoutAt, zone), OutputTimeoutAt: At(b.OutputTimeoutAt, zone),
 		NotifiedAt: At(b.NotifiedAt, zone), ActualMemoryMB: b.ActualMemoryMB, ActualProcesses: b.ActualProcesses,
-		Progress: b.Progress, ApplicationID: b.ApplicationID, Message: b.Message,
+		Progress: b.Progress, ApplicationID: b.ApplicationID, Message: b.Message, Archived: b.Archived,
 	}
 }
 
@@ -83,7 +85,7 @@ type BatchDetail struct {
 // Condition is one thing a batch waits for, or a path that it is to produce.
 type Condition struct {
 	Kind        string        `json:"kind" enum:"input,output,third_party,parent"`
-	State       string        `json:"state" enum:"met,unmet"`
+	State       string        `json:"state" enum:"met,unmet,derived" doc:"derived: of an archived batch, whose conditions follow from its definition"`
 	Path        string        `json:"path,omitempty"`
 	Flag        string        `json:"flag,omitempty"`
 	Code        string        `json:"code,omitempty"`
@@ -130,6 +132,7 @@ type Batches struct {
 	ByData   bool
 	Late     bool
 	AllRuns  bool
+	Archived bool // the archive's too, whatever the range
 	Limit    int
 	BeforeID capri.BatchID // the last id of the page before
 }
@@ -145,6 +148,13 @@ type IDResult struct {
 	ID     capri.BatchID `json:"id"`
 	Result string        `json:"result" enum:"done,asked,unchanged,not_found"`
 	Detail string        `json:"detail"`
+}
+
+// QualityVerdict is what the quality API, or a person, says of a batch that waits at its quality gate.
+type QualityVerdict struct {
+	Ask     int    `json:"ask,omitempty" minimum:"0" doc:"the question it answers; 0 or left out, for admins: the newest, whether or not anybody was asked"`
+	Verdict string `json:"verdict" enum:"runnable,blocked"`
+	Reason  string `json:"reason,omitempty" maxLength:"1000"`
 }
 
 // Why is the answer to "why is it not running?".
@@ -185,16 +195,34 @@ type ColdStart struct {
 
 // ColdStarted is what a cold start did, or would do. ID is kept for stored campaigns.
 type ColdStarted struct {
-	ID    *int64          `json:"id"`
-	Items []ColdStartItem `json:"items"`
-	Made  int             `json:"made"`
+	ID    *int64      `json:"id"`
+	Items []RangeItem `json:"items"`
+	Made  int         `json:"made"`
 }
 
-// ColdStartItem is what happens to one batch_no.
-type ColdStartItem struct {
+// RangeItem is what happens to one batch_no of a cold start or a rerun.
+type RangeItem struct {
 	Task         string        `json:"task"`
 	BatchNo      capri.BatchNo `json:"batch_no"`
-	ScheduleTime time.Time     `json:"schedule_time"`
-	Action       string        `json:"action" enum:"new,left_alone,exists,new_run,refused"`
+	ScheduleTime *time.Time    `json:"schedule_time" doc:"null where the task is refused as a whole"`
+	Action       string        `json:"action" enum:"new,left_alone,exists,new_run,refused,kill_asked"`
 	Reason       string        `json:"reason"`
+}
+
+// Rerun asks for a task's batches of a range to run again.
+type Rerun struct {
+	From      string          `json:"from"`
+	To        string          `json:"to"`
+	ByData    bool            `json:"by_data,omitempty"`
+	Only      string          `json:"only,omitempty" enum:"all,missing,failed" default:"all"`
+	OnRunning string          `json:"on_running,omitempty" enum:"fail,skip,kill" default:"fail" doc:"what happens to batches that have not finished"`
+	Cascade   string          `json:"cascade,omitempty" enum:"none,data,logic,both" default:"none" doc:"none is what there is"`
+	BatchNos  []capri.BatchNo `json:"batch_nos,omitempty" maxItems:"100000" doc:"of the range only these"`
+	Preview   bool            `json:"preview,omitempty"`
+}
+
+// Reran is what a rerun did, or would do.
+type Reran struct {
+	Items []RangeItem `json:"items"`
+	Made  int         `json:"made"`
 }

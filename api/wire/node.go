@@ -38,9 +38,26 @@ func NodeOf(n *capri.Node, zone *time.Location) Node {
 	}
 }
 
-// Service is a row of the timetable with who leads it and how its last run went.
+// Master is a row of capri_master.
+type Master struct {
+	Name          string     `json:"name"`
+	Instance      string     `json:"instance" doc:"new with each life of the process"`
+	Host          string     `json:"host"`
+	PID           int        `json:"pid"`
+	Listen        string     `json:"listen"`
+	Version       string     `json:"version"`
+	Beat          int64      `json:"beat"`
+	LastCheckTime *time.Time `json:"last_check_time"`
+	StartTime     *time.Time `json:"start_time"`
+	ClockOffsetMS int64      `json:"clock_offset_ms" doc:"its clock minus the database's"`
+	Stopped       bool       `json:"stopped" doc:"it left in order"`
+}
+
+// Service is a service of the masters with who leads it and how its last run went.
 type Service struct {
 	Service    string         `json:"service"`
+	Leader     string         `json:"leader" doc:"the name of the master that leads it"`
+	Lease      string         `json:"lease" doc:"the row of capri_service_lock; some services share one"`
 	Holder     string         `json:"holder"`
 	Epoch      int64          `json:"epoch"`
 	AcquiredAt *time.Time     `json:"acquired_at"`
@@ -51,6 +68,7 @@ type Service struct {
 	Triggered  *time.Time     `json:"triggered_at"`
 	LastRun    *time.Time     `json:"last_run"`
 	DurationMS int64          `json:"duration_ms"`
+	NextRun    *time.Time     `json:"next_run"`
 	Counts     map[string]int `json:"counts"`
 	Error      string         `json:"error"`
 }

@@ -11,12 +11,13 @@ type Task struct {
 	ID        capri.TaskID `json:"id"`
 	Version   int          `json:"version"`
 	UpdatedAt *time.Time   `json:"updated_at"`
+	Broken    string       `json:"broken,omitempty" doc:"why the stored definition cannot be read; the fields of the file are then not known"`
 	capri.Spec
 }
 
 // TaskOf makes a Task of a stored one.
 func TaskOf(t *capri.Task, zone *time.Location) Task {
-	return Task{ID: t.ID, Version: t.Version, UpdatedAt: At(t.UpdatedAt, zone), Spec: t.Spec}
+	return Task{ID: t.ID, Version: t.Version, UpdatedAt: At(t.UpdatedAt, zone), Broken: t.Broken, Spec: t.Spec}
 }
 
 // Change is one field that differs between two versions.

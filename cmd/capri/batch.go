@@ -41,6 +41,7 @@ func newBatchList(a *app) *cobra.Command {
 	fl.BoolVar(&f.ByData, "by-data", false, "the range is on data intervals, its end excluded")
 	fl.BoolVar(&f.Late, "late", false, "late ones only")
 	fl.BoolVar(&f.AllRuns, "all-runs", false, "every run of a batch_no, not only the latest")
+	fl.BoolVar(&f.Archived, "archived", false, "archived ones too; a range that reaches back has them anyway")
 	fl.IntVar(&f.Limit, "limit", 100, "at most so many")
 	fl.Int64Var(&before, "before-id", 0, "go on after this batch, the last of the page before")
 	return cmd
@@ -126,6 +127,9 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 		}
 	}
 	line("state", stateOf(b.Batch))
+	if b.Archived {
+		line("archived", "yes; its conditions are what its definition says")
+	}
 	line("data", cell(b.DataStart)+" … "+cell(b.DataEnd))
 	line("scheduled", b.ScheduleTime)
 	line("not before", b.NotBefore)
@@ -250,7 +254,7 @@ not finished is left alone; what has finished runs again with --only all, or --o
 				if err != nil {
 					return err
 				}
-				if n := counted(planned)["new_run"]; n > 0 {
+				if n := counted(planned.Items)["new_run"]; n > 0 {
 					if err := a.confirm(yes, "run %d batches again that have finished", n); err != nil {
 						return err
 					}
@@ -260,7 +264,7 @@ not finished is left alone; what has finished runs again with --only all, or --o
 			if err != nil {
 				return err
 			}
-			return a.print(done, func(w io.Writer) { writeColdStart(w, done, r.Preview) })
+			return a.print(done, func(w io.Writer) { writeRange(w, done.Items, r.Preview) })
 		}),
 	}
 	f := cmd.Flags()
@@ -276,21 +280,21 @@ not finished is left alone; what has finished runs again with --only all, or --o
 	return cmd
 }
 
-func counted(cs wire.ColdStarted) map[string]int {
+func counted(items []wire.RangeItem) map[string]int {
 	n := map[string]int{}
-	for _, it := range cs.Items {
+	for _, it := range items {
 		n[it.Action]++
 	}
 	return n
 }
 
-func writeColdStart(w io.Writer, cs wire.ColdStarted, preview bool) {
+func writeRange(w io.Writer, items []wire.RangeItem, preview bool) {
 	g := newGrid("task", "batch_no", "scheduled", "action", "reason").limit("task", 30).limit("reason", 36)
-	for _, it := range cs.Items {
+	for _, it := range items {
 		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, it.Action, it.Reason)
 	}
 	g.write(w, "nothing in that range")
-	n := counted(cs)
+	n := counted(items)
 	verb := "made"
 	if preview {
 		verb = "would be made (a preview: nothing was)"

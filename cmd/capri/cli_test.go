@@ -417,7 +417,7 @@ func TestMigrate_and_doctor(t *testing.T) {
 		is[f.Check] = f.OK
 		assert.Equal(t, f.OK, f.Advice == "", "a fault says what to do: %+v", f)
 	}
-	assert.Equal(t, map[string]bool{"configuration": true, "data directory": true, "database": true, "schema": true, "zone": true, "redis": true, "shim": false, "api": false}, is)
+	assert.Equal(t, map[string]bool{"configuration": true, "data directory": true, "database": true, "schema": true, "leases": true, "zone": true, "redis": true, "shim": false, "api": false}, is)
 
 	t.Setenv("CAPRI_TIMEZONE", "Asia/Tokyo")
 	r = local("doctor")

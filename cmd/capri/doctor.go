@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"capri/client"
 	"capri/conf"
 	"capri/sql/schema"
+	"capri/sql/store"
 	"capri/worker/shim"
 )
 
@@ -152,6 +154,7 @@ func examineDatabase(ctx context.Context, c *conf.Config) []finding {
 	} else {
 		all = append(all, finding{Check: "zone", OK: true, Detail: c.Timezone})
 	}
+	all = append(all, examineLeases(ctx, s))
 	if lite {
 		return all // its clock is ours
 	}
@@ -167,6 +170,27 @@ func examineDatabase(ctx context.Context, c *conf.Config) []finding {
 		f.Advice = "let both machines follow the same time servers (chrony, ntpd)"
 	}
 	return append(all, f)
+}
+
+// examineLeases asks whether each service has the row by which masters agree on who runs it.
+func examineLeases(ctx context.Context, s *store.Store) finding {
+	f := finding{Check: "leases", OK: true}
+	locks, err := s.Locks(ctx)
+	if err != nil {
+		return finding{f.Check, false, err.Error(), "see whether the database's user may read its tables"}
+	}
+	var missing []string
+	for _, service := range capri.ServiceLeases {
+		if !slices.ContainsFunc(locks, func(l store.ServiceLock) bool { return l.Service == service }) {
+			missing = append(missing, service)
+		}
+	}
+	f.Detail = fmt.Sprintf("each of the %d leases has its row", len(capri.ServiceLeases))
+	if len(missing) > 0 {
+		f.OK, f.Detail = false, "capri_service_lock has no row of "+strings.Join(missing, ", ")+": these services run nowhere"
+		f.Advice = "run capri migrate up, which makes the rows again; never insert them by hand"
+	}
+	return f
 }
 
 // examineRedis says PING. Without Redis everything works, a few seconds later.

@@ -32,6 +32,7 @@ func newMasterCommand(a *app) *cobra.Command {
 			return a.master(cmd.Context(), c, first(name, hostName()))
 		},
 	}
+	cmd.AddCommand(newMasterListCommand(a))
 	cmd.Flags().StringVar(&name, "name", "", "name of this master (default: the host's)")
 	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:8680", "address of the API")
 	return cmd
@@ -47,6 +48,9 @@ func needsServer(c *conf.Config, what string) error {
 
 func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if err := needsServer(c, "master"); err != nil {
+		return err
+	}
+	if err := conf.CheckName("--name", name); err != nil {
 		return err
 	}
 	p, err := a.beginProcess(ctx, c, false)
@@ -77,16 +81,29 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 		return err
 	}
 	fmt.Fprintf(a.out, "Capri %s master %s listens on %s\n", version, name, serverOf(l))
-	parts := []func(context.Context) error{
-		p.newMaster(name, false).Run,
-		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret})) },
-	}
-	if p.redis != nil {
-		parts = append(parts, background(p.redis.Run))
-	}
-	err = together(ctx, parts...)
+	defer p.wakeOthers(ctx)() // to the last: the others are woken when the leases were given back
+	err = together(ctx,
+		p.newMaster(name, serverOf(l), false).Run,
+		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret})) })
 	p.log.Info("stopped", "err", err)
 	return err
+}
+
+// wakeOthers runs the wake-ups over Redis beyond ctx, until the function that it gives is called.
+func (p *process) wakeOthers(ctx context.Context) (stop func()) {
+	if p.redis == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.redis.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // nodeLogs reads a log from the node that ran the attempt.

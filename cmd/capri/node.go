@@ -91,7 +91,7 @@ func newServiceCommand(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(services, func(w io.Writer) {
-			g := newGrid("service", "leader", "last run", "took", "counts", "error").limit("counts", 30).limit("error", 30)
+			g := newGrid("service", "leader", "epoch", "last run", "took", "counts", "next run").limit("leader", 12).limit("counts", 16)
 			for _, s := range services {
 				took := ""
 				if s.LastRun != nil {
@@ -101,9 +101,14 @@ func newServiceCommand(a *app) *cobra.Command {
 				if s.Paused {
 					name += " (paused)"
 				}
-				g.add(name, s.Holder, s.LastRun, took, countsText(s.Counts), s.Error)
+				g.add(name, s.Leader, s.Epoch, s.LastRun, took, countsText(s.Counts), s.NextRun)
 			}
-			g.write(w, "no services: no master has run on this database yet")
+			g.write(w, "no services")
+			for _, s := range services {
+				if s.Error != "" {
+					fmt.Fprintf(w, "%s: %s\n", s.Service, oneLine(s.Error))
+				}
+			}
 		})
 	})}
 	trigger := &cobra.Command{Use: "trigger NAME", Short: "Ask a service to run now", Args: oneArg("the name of a service"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -113,6 +118,26 @@ func newServiceCommand(a *app) *cobra.Command {
 		return a.say(map[string]string{"service": args[0], "result": "triggered"}, "service %s will run now", args[0])
 	})}
 	return group("service", "Look at the services of the masters", list, trigger)
+}
+
+func newMasterListCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List masters, also those that have stopped", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		masters, err := c.Masters(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(masters, func(w io.Writer) {
+			g := newGrid("master", "state", "host", "pid", "listen", "version", "clock off", "started", "last beat")
+			for _, m := range masters {
+				state := "up" // or silent: that is for who watches the beat to say, and not for a difference of clocks
+				if m.Stopped {
+					state = "stopped"
+				}
+				g.add(m.Name, state, m.Host, m.PID, m.Listen, m.Version, fmt.Sprintf("%d ms", m.ClockOffsetMS), m.StartTime, m.LastCheckTime)
+			}
+			g.write(w, "no masters")
+		})
+	})}
 }
 
 func countsText(counts map[string]int) string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -110,12 +109,14 @@ func (p *process) awaitDatabase(ctx context.Context, migrate bool) error {
 func (p *process) close() { p.store.Close() }
 
 // newMaster makes the services of this process.
-func (p *process) newMaster(name string, sole bool) *master.Master {
+func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 	return master.New(master.Options{
 		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FromConfig(p.conf).Files,
-		// A name with a random part: an earlier life of this process is somebody else to the leases.
-		Name: name + "/" + rand.Text()[:8], Sole: sole,
-		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval,
+		Name: name, Host: hostName(), Listen: listens, Version: version, Sole: sole,
+		Redis:    wake.RedisOptions{Addr: p.conf.Redis.Addr, Password: p.conf.Redis.Password, DB: p.conf.Redis.DB},
+		LeaseTTL: p.conf.Lease.TTL, LeaseRenew: p.conf.Lease.Renew,
+		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval, LostAfter: p.conf.Node.LostAfter,
+		Quality: p.conf.Quality, Probes: p.conf.Probes,
 		Random: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
 		Log:    p.log,
 	})

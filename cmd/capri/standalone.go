@@ -73,6 +73,8 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 		l.Close()
 		return err
 	}
+	// Nobody else can start this node's batches: its registration, its database and its lock are one directory.
+	o.StartWithin, o.KillAfter, o.LeaseWait = 0, 0, false
 	w, err := worker.New(o)
 	if err != nil {
 		l.Close()
@@ -81,7 +83,7 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	held = nil
 	fmt.Fprintf(a.out, "Capri %s listens on %s\n  data  %s\n  key   %s\n", version, server, dir.Path(), auth.AdminKeyFile(dir.Path()))
 	parts := []func(context.Context) error{
-		p.newMaster(w.Name(), true).Run,
+		p.newMaster(w.Name(), server, true).Run,
 		w.Run,
 		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(w)) },
 	}

@@ -114,9 +114,9 @@ func newTaskList(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(tasks, func(w io.Writer) {
-			g := newGrid("name", "period", "cron", "group", "owner", "prio", "enabled", "version", "title").limit("title", 30)
+			g := newGrid("name", "period", "cron", "group", "owner", "prio", "enabled", "version", "title", "broken").limit("title", 30).limit("broken", 40)
 			for _, t := range tasks {
-				g.add(t.Name, t.Period, t.Cron, t.Group, t.Owner, t.Priority, yesNo(t.Enabled), t.Version, t.Title)
+				g.add(t.Name, t.Period, t.Cron, t.Group, t.Owner, t.Priority, yesNo(t.Enabled), t.Version, t.Title, t.Broken)
 			}
 			g.write(w, "no tasks")
 		})

@@ -63,9 +63,6 @@ func (d *db) fillTasks(ctx context.Context, n int) {
 
 // lease gives the bench the lease of a service.
 func (d *db) lease(ctx context.Context, service string) capri.Lease {
-	if err := d.store.EnsureLock(ctx, service); err != nil {
-		panic(err)
-	}
 	locks, err := d.store.Locks(ctx)
 	if err != nil {
 		panic(err)

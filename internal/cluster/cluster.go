@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,15 @@ type Options struct {
 	Slots   int    // of each worker; default 8
 	Redis   string // its address: every process has its own waker there; "": one waker for all
 	Deaf    bool   // every process has a waker of its own that reaches nobody else, as without Redis
+
+	LeaseStable time.Duration // how long the same masters live before leases move among them; 0: the usual half minute
+
+	// The limits of a node's lease; conf holds no test to more than seconds.
+	BeatInterval time.Duration // default 1 s
+	KillAfter    time.Duration // default as configured; jobs start within four fifths of it
+	KillGrace    time.Duration // default 1 s
+	LostAfter    time.Duration // when masters call a node lost; default as configured, and never before a node's own limits
+	Hurry        int           // masters count a node's silence so many times as fast as it passes; default 1
 }
 
 // Cluster is what runs. Everything is stopped when the test ends.
@@ -61,9 +71,11 @@ type Process struct {
 	Dir  string // of a worker
 
 	c      *Cluster
+	store  *store.Store                    // of a master
 	run    func(ctx context.Context) error // makes it and runs it
 	cancel context.CancelFunc
 	done   chan error
+	cut    atomic.Bool // see Cut
 }
 
 // Start starts a cluster on db, whose clock runs from now on.
@@ -71,6 +83,13 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	t.Helper()
 	if o.Slots == 0 {
 		o.Slots = 8
+	}
+	o.Hurry = max(1, o.Hurry)
+	if o.BeatInterval == 0 {
+		o.BeatInterval = time.Second
+	}
+	if o.KillGrace == 0 {
+		o.KillGrace = time.Second
 	}
 	c := &Cluster{DB: db, t: t, o: o, waker: wake.NewLocal(), log: &testenv.Text{}, ctx: t.Context(), Root: OpenDir(t)}
 	t.Cleanup(func() {
@@ -85,18 +104,27 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	config := conf.Default()
+	config.Node.BeatInterval, config.Node.KillGrace = o.BeatInterval, o.KillGrace
+	if o.KillAfter > 0 {
+		config.Node.KillAfter, config.Node.StartWithin = o.KillAfter, 0
+	}
+	if o.LostAfter > 0 {
+		config.Node.LostAfter = o.LostAfter
+	}
 	calendar := worker.FromConfig(config).Calendar
 	c.Actions = action.New(db.Store, calendar, c.waker, slog.New(slog.NewTextHandler(c.log, nil)))
 	for i := range o.Masters {
 		p := &Process{Name: fmt.Sprintf("m%d", i+1), c: c}
-		s, w, lives := c.again(), c.waker, 0
+		s, w := c.again(), c.waker
+		p.store = s
 		if o.Redis != "" || o.Deaf {
 			w = c.newWaker()
 		}
 		p.run = func(ctx context.Context) error {
-			lives++
 			return master.New(master.Options{
-				Store: s, Calendar: calendar, Waker: w, Files: worker.FromConfig(config).Files, Name: fmt.Sprintf("%s/%d", p.Name, lives),
+				Store: s, Calendar: calendar, Waker: w, Files: worker.FromConfig(config).Files, Name: p.Name,
+				Redis: wake.RedisOptions{Addr: o.Redis}, BeatEvery: time.Second, LeaseStable: o.LeaseStable,
+				LostAfter: config.Node.LostAfter, Monotonic: faster(o.Hurry),
 				Random: rand.New(rand.NewPCG(seed, uint64(i))), Log: c.logger(p.Name),
 			}).Run(ctx)
 		}
@@ -111,9 +139,9 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 		shim := testenv.Binary(t, "capri-shim")
 		p.run = func(ctx context.Context) error {
 			wo := worker.FromConfig(config)
-			wo.Store, wo.Waker, wo.Dir, wo.ShimPath, wo.Log = s, w, p.Dir, shim, c.logger(p.Name)
+			wo.Store, wo.Waker, wo.Dir, wo.ShimPath, wo.Log = link{s, &p.cut}, w, p.Dir, shim, c.logger(p.Name)
 			wo.Node.Name, wo.Node.Slots = p.Name, o.Slots
-			wo.BeatInterval, wo.KillGrace, wo.MinFreeMB = time.Second, time.Second, 1
+			wo.MinFreeMB = 1
 			wk, err := worker.New(wo)
 			if err != nil {
 				return err
@@ -202,6 +230,17 @@ func (p *Process) Stop() {
 	}
 }
 
+// Crash ends a master as kill -9 would, as far as others can see: it says nothing more, and gives nothing back. On SQLite
+// all masters share one store, so there is nothing to cut there.
+func (p *Process) Crash() {
+	p.c.t.Helper()
+	if p.store == nil || p.store == p.c.DB.Store {
+		p.c.t.Fatalf("%s cannot be cut off alone", p.Name)
+	}
+	p.store.Close()
+	p.Stop()
+}
+
 // Apply makes the specs what the store holds, through the same door as everybody's task files.
 func (c *Cluster) Apply(specs ...capri.Spec) {
 	c.t.Helper()
@@ -243,7 +282,7 @@ func (c *Cluster) ColdStart(p capri.Period, day string, tasks ...string) int {
 	}
 	n := 0
 	for _, it := range items {
-		if it.Action == action.ColdNew {
+		if it.Action == action.ItemNew {
 			n++
 		}
 	}

@@ -276,12 +276,8 @@ func (w *Window) Prepare(ctx context.Context, s *store.Store) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	refs, err := birth.Refs(rows)
-	if err != nil {
-		return 0, err
-	}
 	c := calendar.New(time.UTC)
-	maker := birth.New(c, refs)
+	maker := birth.New(c, birth.Refs(rows))
 	now, err := s.Now(ctx)
 	if err != nil {
 		return 0, err

@@ -17,6 +17,7 @@ import (
 
 	"capri"
 	"capri/calendar"
+	"capri/internal/failpoint"
 	"capri/placement"
 	"capri/services"
 	"capri/sql/store"
@@ -233,6 +234,7 @@ func (w *writer) add(b *store.Ready, d placement.Decision) {
 
 func (w *writer) flush(ctx context.Context, last bool) error {
 	if len(w.assignments) >= assignAtOnce || last && len(w.assignments) > 0 {
+		failpoint.Wait(failpoint.PlanAssign)
 		n, err := w.s.store.Assign(ctx, w.t.Lease, w.assignments)
 		w.res.Counts["assigned"] += n
 		if err != nil {

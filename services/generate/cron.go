@@ -1,7 +1,9 @@
 package generate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +20,11 @@ func (w *work) cron(ctx context.Context) error {
 	if err := w.plan(ctx); err != nil {
 		return err
 	}
-	for {
+	for done := 0; ; done += page {
+		if done >= firesATurn {
+			w.again = true
+			break
+		}
 		fires, err := w.store.DueFires(ctx, w.turn.Now, page)
 		if err != nil {
 			return err
@@ -50,40 +56,56 @@ func (w *work) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	planned := 0
 	for _, t := range tasks {
-		from := t.PlannedUntil
-		if from == 0 {
-			from = t.UpdatedAt
-		}
-		e, err := cron.Parse(t.Cron)
-		var validFrom, validTo capri.Instant
-		if err == nil {
-			validFrom, validTo, err = w.validity(t.Valid)
-		}
-		if err != nil { // an older Capri took it; it must not keep the others from their fires
+		var fires []store.Fire
+		var until capri.Instant
+		err := w.guarded(t.Name, func() (err error) {
+			fires, until, err = w.firesOf(t, horizon)
+			return err
+		})
+		if err != nil { // somebody wrote it by hand; it must not keep the others from their fires
 			if err := w.alertUnplanned(ctx, t, err); err != nil {
 				return err
 			}
 			continue
 		}
-		until := horizon
-		found := w.calendar.CronFires(e, from+1, horizon+1, firesAhead)
-		if len(found) == firesAhead {
-			until = found[firesAhead-1].Mark
-			w.again = true
-		}
-		fires := make([]store.Fire, 0, len(found))
-		for _, iv := range found {
-			if iv.Mark < validFrom || (validTo != 0 && iv.Mark >= validTo) {
-				continue
-			}
-			fires = append(fires, store.Fire{Task: t.ID, At: iv.Mark, DataStart: iv.Start})
-		}
+		w.again = w.again || until < horizon
 		if err := w.store.PlanFires(ctx, w.turn.Lease, t.ID, t.PlannedUntil, until, fires); err != nil {
 			return err
 		}
+		planned++
 	}
+	w.again = w.again || len(tasks) == page && planned > 0 // those that cannot be planned come back each time
 	return nil
+}
+
+// firesOf lists a task's next fires, and how far they go: to the horizon, or less where there are too many for a turn.
+func (w *work) firesOf(t store.CronTask, horizon capri.Instant) (fires []store.Fire, until capri.Instant, err error) {
+	if t.Broken != "" {
+		return nil, 0, errors.New(t.Broken)
+	}
+	e, err := cron.Parse(t.Cron)
+	if err != nil {
+		return nil, 0, err
+	}
+	validFrom, validTo, err := w.validity(t.Valid)
+	if err != nil {
+		return nil, 0, err
+	}
+	from := cmp.Or(t.PlannedUntil, t.UpdatedAt)
+	until = horizon
+	found := w.calendar.CronFires(e, from+1, horizon+1, firesAhead)
+	if len(found) == firesAhead {
+		until = found[firesAhead-1].Mark
+	}
+	fires = make([]store.Fire, 0, len(found))
+	for _, iv := range found {
+		if iv.Mark >= validFrom && (validTo == 0 || iv.Mark < validTo) {
+			fires = append(fires, store.Fire{Task: t.ID, At: iv.Mark, DataStart: iv.Start})
+		}
+	}
+	return fires, until, nil
 }
 
 func (w *work) alertUnplanned(ctx context.Context, t store.CronTask, why error) error {
@@ -114,23 +136,21 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 			drop = append(drop, f)
 			continue
 		}
-		if compiled[f.Task] == nil {
-			c, err := birth.Compile(t)
-			if err != nil {
-				bad = append(bad, failure{t.ID, f.At, t.Name, 1, err})
-				continue
-			}
-			compiled[f.Task] = c
-		}
 		iv := w.calendar.CronFire(f.At)
 		iv.Start = f.DataStart
-		b, err := w.parents.batch(compiled[f.Task], iv, w.origin(f.At), w.turn.Now)
+		var b *capri.NewBatch
+		err := w.guarded(t.Name, func() (err error) {
+			if compiled[f.Task] == nil {
+				if compiled[f.Task], err = birth.Compile(t); err != nil {
+					return err
+				}
+			}
+			b, err = w.bear(compiled[f.Task], iv, w.origin(f.At))
+			return err
+		})
 		if err != nil {
 			bad = append(bad, failure{t.ID, f.At, t.Name, 1, err})
 			continue
-		}
-		if b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
-			b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
 		}
 		fireOf[b] = f
 		batches = append(batches, b)

@@ -1,14 +1,19 @@
 // Package generate makes the batches of each mark: month, week, day and hour marks from the calendar, and cron
-// fires through the due list. A turn makes every mark since the last complete one, in order, so an outage of
-// any length heals on the first turn after it (seed 002 §1.1).
+// fires through the due list. Every mark since the last complete one is made, in the order of their times, so an
+// outage of any length heals by itself afterwards (seed 002 §1.1).
 //
 //	mark log ──▶ marks since ──▶ who takes part (pages) ──▶ batches ──▶ insert ──▶ ledger adds up: mark complete
 //
 // If the process dies anywhere in between, the mark is not complete and the next turn makes it again: what exists
 // already is found by its unique key and counted as present.
+//
+// A turn ends after so many marks or batches and asks for the next one at once: the lease is looked after in between,
+// cron fires are not kept waiting by a week of hours, and dispatch begins with what there is. When all is caught up
+// one alert says what was missed (outage.go).
 package generate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +40,11 @@ const (
 	manyFailed = 10               // more failures than this in one mark are severe
 	retries    = 3                // after the first try
 	firesAhead = 1000             // of one task in one turn
+
+	// What a turn makes at most, as long as that is less than one mark: a mark is never cut.
+	marksATurn   = 24
+	batchesATurn = 200_000
+	firesATurn   = 20_000
 )
 
 // Service generates. Make it with New.
@@ -42,7 +52,8 @@ type Service struct {
 	store    *store.Store
 	calendar calendar.Calendar
 	log      *slog.Logger
-	parallel int // insert transactions at once; SQLite has one writer anyway
+	parallel int         // insert transactions at once; SQLite has one writer anyway
+	looked   capri.Epoch // under which it has looked for an outage that its predecessor did not tell of
 }
 
 // New makes the service.
@@ -53,16 +64,10 @@ func New(s *store.Store, c calendar.Calendar, log *slog.Logger) *Service {
 // Run makes what is due.
 func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, error) {
 	w := &work{Service: s, turn: t, counts: map[string]int{}, parents: knowNobody(s.calendar)}
-	for _, p := range []capri.Period{capri.Month, capri.Week, capri.Day, capri.Hour} {
-		if err := w.period(ctx, p); err != nil {
+	for _, step := range []func(context.Context) error{w.marks, w.cron, w.retryFailed, w.outage} {
+		if err := step(ctx); err != nil {
 			return w.result(), err
 		}
-	}
-	if err := w.cron(ctx); err != nil {
-		return w.result(), err
-	}
-	if err := w.retryFailed(ctx); err != nil {
-		return w.result(), err
 	}
 	return w.result(), nil
 }
@@ -75,6 +80,7 @@ type work struct {
 	counts  map[string]int
 	next    capri.Instant
 	again   bool
+	late    bool // a mark was made that belongs to an outage
 }
 
 func (w *work) result() services.Result {
@@ -91,31 +97,65 @@ func (w *work) wakeAt(at capri.Instant) {
 	}
 }
 
-// period makes the marks of a calendar period that have come and are not complete.
-func (w *work) period(ctx context.Context, p capri.Period) error {
+// due is a mark that has come and is not complete.
+type due struct {
+	period capri.Period
+	iv     capri.Interval
+}
+
+// marks makes what is due of the calendar periods, the oldest first; of marks at the same time the longer period's.
+func (w *work) marks(ctx context.Context) error {
+	var all []due
+	for _, p := range []capri.Period{capri.Month, capri.Week, capri.Day, capri.Hour} {
+		some, err := w.due(ctx, p)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+	}
+	slices.SortStableFunc(all, func(a, b due) int { return cmp.Compare(a.iv.Mark, b.iv.Mark) })
+	batches := 0
+	for i, d := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if i == marksATurn || batches >= batchesATurn {
+			w.again = true
+			return nil
+		}
+		n, err := w.mark(ctx, d.period, d.iv)
+		if err != nil {
+			return fmt.Errorf("%s mark %s: %w", d.period, d.iv.BatchNo, err)
+		}
+		batches += n
+		w.late = w.late || w.origin(d.iv.Mark) == capri.OriginCatchUp
+	}
+	return nil
+}
+
+// due lists the first marks of a period that are to be made, one more than a turn makes.
+func (w *work) due(ctx context.Context, p capri.Period) ([]due, error) {
 	last, ok, err := w.store.LastMark(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !ok { // an empty log starts at the next mark
 		last = w.turn.Now
 		if err := w.store.StartMarkLog(ctx, w.turn.Lease, p, last); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	var some []due
 	for iv := range w.calendar.Marks(p, last+1, w.turn.Now+1) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := w.mark(ctx, p, iv); err != nil {
-			return fmt.Errorf("%s mark %s: %w", p, iv.BatchNo, err)
+		if some = append(some, due{p, iv}); len(some) > marksATurn {
+			break
 		}
 	}
 	for iv := range w.calendar.Marks(p, w.turn.Now+1, w.turn.Now.Add(45*24*time.Hour)) {
 		w.wakeAt(iv.Mark)
 		break
 	}
-	return nil
+	return some, nil
 }
 
 func (w *work) origin(mark capri.Instant) capri.Origin {
@@ -125,8 +165,8 @@ func (w *work) origin(mark capri.Instant) capri.Origin {
 	return capri.OriginMark
 }
 
-// mark makes one mark, page by page of the tasks that take part in it.
-func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) error {
+// mark makes one mark, page by page of the tasks that take part in it. It returns how many those were.
+func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) (int, error) {
 	m := store.Mark{Period: p, Mark: iv.Mark, StartedAt: w.turn.Now}
 	// The next page is read and its batches are born while this one is inserted: decoding definitions costs about as
 	// much as inserting batches, and the database has its own processor.
@@ -145,7 +185,7 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 			stop()
 			for range pages { // the reader may be waiting to hand over
 			}
-			return errors.Join(err, ignoreCanceled(eg.Wait()))
+			return 0, errors.Join(err, ignoreCanceled(eg.Wait()))
 		}
 		for _, nb := range ins.Made {
 			if nb.State == capri.Finished {
@@ -159,19 +199,19 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 		m.Expected += len(b.tasks)
 	}
 	if err := eg.Wait(); err != nil {
-		return err
+		return 0, err
 	}
 	m.Failed = len(failed)
 	failedTasks := make([]capri.TaskID, 0, len(failed))
 	for _, f := range failed {
 		failedTasks = append(failedTasks, f.task)
 		if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: p, Mark: iv.Mark, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if len(failed) > manyFailed {
 		if err := w.alertMany(ctx, p, iv, failed); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	w.counts["marks"]++
@@ -179,7 +219,7 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) erro
 	w.add("present", m.Present)
 	w.add("skipped", m.Skipped)
 	w.add("failed", m.Failed)
-	return w.store.CompleteMark(ctx, w.turn.Lease, m, failedTasks...)
+	return m.Expected, w.store.CompleteMark(ctx, w.turn.Lease, m, failedTasks...)
 }
 
 // born is a page of a mark: the tasks that take part, and their batches.
@@ -235,24 +275,37 @@ func (w *work) add(name string, n int) {
 	}
 }
 
-// birth makes a task's batch; one whose time is over already is born skipped. A panic is that task's failure: this
-// runs on a goroutine of its own, where it would end the process, and the next one's at the same task.
+// birth makes a task's batch; one whose time is over already is born skipped.
 func (w *work) birth(t *capri.Task, iv capri.Interval, origin capri.Origin) (b *capri.NewBatch, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			w.log.Error("a batch could not be made", "task", t.Name, "panic", p, "stack", string(debug.Stack()))
-			b, err = nil, fmt.Errorf("internal fault: %v", p)
+	err = w.guarded(t.Name, func() error {
+		compiled, err := birth.Compile(t)
+		if err != nil {
+			return err
 		}
-	}()
-	compiled, err := birth.Compile(t)
-	if err != nil {
-		return nil, err
-	}
-	b, err = w.parents.batch(compiled, iv, origin, w.turn.Now)
+		b, err = w.bear(compiled, iv, origin)
+		return err
+	})
+	return b, err
+}
+
+func (w *work) bear(t *birth.Task, iv capri.Interval, origin capri.Origin) (*capri.NewBatch, error) {
+	b, err := w.parents.maker.Batch(t, iv, origin, 0, w.turn.Now)
 	if err == nil && b.SkipAt != 0 && b.SkipAt <= w.turn.Now {
 		b.State, b.FinishState, b.Message = capri.Finished, capri.Skipped, "skipped: its time was over when it was made"
 	}
 	return b, err
+}
+
+// guarded makes a panic over one task that task's failure. Marks are read on a goroutine of their own, where a panic
+// would end the process, and the next one's at the same task.
+func (w *work) guarded(task string, do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("a task's definition caused a fault", "task", task, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("internal fault: %v", p)
+		}
+	}()
+	return do()
 }
 
 // failure is a task that has no batch at a mark.

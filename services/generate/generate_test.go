@@ -262,10 +262,7 @@ func TestABadTask_costs_nobody_else_its_batch_and_is_tried_again(t *testing.T) {
 		for _, g := range good {
 			require.Len(t, w.nos(g), 1)
 		}
-		alerts, err := w.Store.Alerts(w.ctx, 10)
-		require.NoError(t, err)
-		require.Len(t, alerts, 1)
-		require.Equal(t, "generate_failed", alerts[0].Kind)
+		require.Len(t, w.alerts("generate_failed"), 1)
 		w.Task(t, func(s *capri.Spec) { s.Name = "bad" }) // mended
 		w.Clock.Advance(10 * time.Minute)
 		res = w.turn()

@@ -14,6 +14,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"capri/internal/failpoint"
 )
 
 // Dialect is one database's way of saying what the other says differently.
@@ -44,15 +46,15 @@ type Dialect struct {
 	// Writers is how many write transactions are worth running at once for one piece of work.
 	Writers int
 
-	IsDuplicate func(error) bool // a unique key exists already
-	IsRetryable func(error) bool // roll back and run the whole transaction again
-	IsDown      func(error) bool // the database cannot be reached
+	IsDuplicate func(error) bool   // a unique key exists already
+	IsRetryable func(error) bool   // roll back and run the whole transaction again
+	Down        func(error) string // why the database cannot work now, as the end of "the database …"; "": it is something else
 }
 
 // MySQL is MySQL 8 and MariaDB 10.6+.
 var MySQL = &Dialect{
 	Name:      "mysql",
-	NowMillis: "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+	NowMillis: failpoint.Clock("CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"),
 	ForUpdate: " FOR UPDATE",
 	ForShare:  " LOCK IN SHARE MODE",
 	Isolation: sql.LevelRepeatableRead,
@@ -71,17 +73,28 @@ var MySQL = &Dialect{
 		}
 		return lostConnection(err)
 	},
-	IsDown: func(err error) bool {
+	Down: func(err error) string {
 		var e *mysql.MySQLError
 		if errors.As(err, &e) {
-			switch e.Number {
-			case 1040, 1053, 1290, 1836, 1927, 3169: // too many connections, shutting down, read-only, killed
-				return true
-			}
-			return false
+			return mysqlDown[e.Number]
 		}
-		return lostConnection(err)
+		if lostConnection(err) {
+			return silent
+		}
+		return ""
 	},
+}
+
+// What people read of a database that cannot work now.
+const (
+	silent   = "does not answer"
+	full     = "cannot write, because its disk is full"
+	readOnly = "is read-only"
+)
+
+var mysqlDown = map[uint16]string{
+	1040: "takes no more connections", 1053: "is shutting down", 1927: silent, 3169: silent,
+	1290: readOnly, 1836: readOnly, 1021: full, 1114: full,
 }
 
 func lostConnection(err error) bool {
@@ -104,17 +117,18 @@ var SQLite = &Dialect{
 		var e *sqlite.Error
 		return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
 	},
-	IsDown: func(err error) bool {
+	Down: func(err error) string {
 		var e *sqlite.Error
 		if !errors.As(err, &e) {
-			return false
+			return ""
 		}
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY:
-			return true
-		}
-		return false
+		return sqliteDown[e.Code()&0xff]
 	},
+}
+
+var sqliteDown = map[int]string{
+	sqlite3.SQLITE_CANTOPEN: "cannot be opened", sqlite3.SQLITE_IOERR: "cannot be read or written: its disk has a fault",
+	sqlite3.SQLITE_FULL: full, sqlite3.SQLITE_READONLY: readOnly,
 }
 
 // Upsert ends an INSERT: where a row with these keys exists, the listed columns take the new values.

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 
 	"capri"
@@ -82,15 +83,36 @@ func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, 
 	}
 	results, err := p.Up(ctx)
 	var partial *goose.PartialError
-	if errors.As(err, &partial) {
-		results = partial.Applied
+	for errors.As(err, &partial) {
+		results = append(results[:len(results):len(results)], partial.Applied...)
+		if !doneButNotNoted(err) {
+			break
+		}
+		if _, err := db.ExecContext(ctx, "INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (?, 1)", partial.Failed.Source.Version); err != nil {
+			return nil, fmt.Errorf("note migration %s: %w", name(partial.Failed.Source), err)
+		}
+		var more []*goose.MigrationResult
+		more, err = p.Up(ctx)
+		results = append(append(results, partial.Failed), more...)
 	}
 	var applied []string
 	for _, r := range results {
 		applied = append(applied, name(r.Source))
 	}
+	if why := d.Down(err); err != nil && why != "" {
+		return applied, fmt.Errorf("migrate: the database %s (%w)", why, err)
+	}
 	if err != nil {
 		return applied, fmt.Errorf("migrate: %w", err)
+	}
+	mended, err := MakeLeases(ctx, db, d)
+	if err != nil {
+		return applied, err
+	}
+	if len(results) == 0 { // on a new database they come with its tables, and are not worth a word
+		for _, service := range mended {
+			applied = append(applied, "the lease of "+service)
+		}
 	}
 	if !found {
 		if err := put(ctx, db, d, keyZone, zone); err != nil {
@@ -104,17 +126,118 @@ func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, 
 	return applied, put(ctx, db, d, keyMinBinary, strconv.Itoa(minBinary))
 }
 
-// Reset takes every table down and makes them anew: all data is lost, the numbering of ids too.
+// doneButNotNoted reports whether a migration failed because its column is there already. MySQL commits an ALTER by itself,
+// so a process that died right after it has not noted the migration; and since such a migration is one statement,
+// all of it is done.
+func doneButNotNoted(err error) bool {
+	const duplicateColumn = 1060
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == duplicateColumn
+}
+
+// MakeLeases makes the rows of capri_service_lock that are missing, held by nobody, and tells which. A row that was lost
+// begins above every epoch that left a trace, so that a master that slept meanwhile is still fenced.
+func MakeLeases(ctx context.Context, db *sql.DB, d *dialect.Dialect) (made []string, err error) {
+	have := map[string]bool{}
+	rows, err := db.QueryContext(ctx, "SELECT service FROM capri_service_lock")
+	if err != nil {
+		return nil, fmt.Errorf("read the service leases: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var service string
+		if err := rows.Scan(&service); err != nil {
+			return nil, fmt.Errorf("read the service leases: %w", err)
+		}
+		have[service] = true
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the service leases: %w", err)
+	}
+	rows.Close() // SQLite has one connection for what follows
+	epoch := int64(-1)
+	for _, service := range capri.ServiceLeases {
+		if have[service] {
+			continue
+		}
+		if epoch < 0 {
+			if epoch, err = firstEpoch(ctx, db, d); err != nil {
+				return made, fmt.Errorf("look for the highest epoch: %w", err)
+			}
+		}
+		_, err := db.ExecContext(ctx, "INSERT INTO capri_service_lock (service, holder, epoch, renewals, acquired_at) VALUES (?, '', ?, 0, 0)", service, epoch)
+		if err != nil {
+			return made, fmt.Errorf("make the lease of %s: %w", service, err)
+		}
+		made = append(made, service)
+	}
+	return made, nil
+}
+
+// tracelessGrants is more than a row can have been granted without a turn that wrote anything.
+const tracelessGrants = 1000
+
+// firstEpoch is what a lease's epochs may begin after: 0 in a database without a history.
+func firstEpoch(ctx context.Context, db *sql.DB, d *dialect.Dialect) (int64, error) {
+	highest := int64(0)
+	there, err := tables(ctx, db, d)
+	if err != nil {
+		return 0, err
+	}
+	for _, table := range []string{"capri_service_lock", "service_run", "service_state", "batch_event", "batch_event_archive"} {
+		if !slices.Contains(there, table) {
+			continue // an older schema that is about to go
+		}
+		if table != "batch_event" && table != "batch_event_archive" {
+			var epoch sql.NullInt64
+			if err := db.QueryRowContext(ctx, "SELECT MAX(epoch) FROM "+table).Scan(&epoch); err != nil {
+				return 0, err
+			}
+			highest = max(highest, epoch.Int64)
+			continue
+		}
+		// Events may be a hundred million, and epoch has no index: one statement over all of them would outlast the
+		// connection's time-out.
+		var last sql.NullInt64
+		if err := db.QueryRowContext(ctx, "SELECT MAX(id) FROM "+table).Scan(&last); err != nil {
+			return 0, err
+		}
+		const step = 1_000_000
+		for from := int64(0); from <= last.Int64; from += step {
+			var epoch sql.NullInt64
+			if err := db.QueryRowContext(ctx, "SELECT MAX(epoch) FROM "+table+" WHERE id >= ? AND id < ?", from, from+step).Scan(&epoch); err != nil {
+				return 0, err
+			}
+			highest = max(highest, epoch.Int64)
+		}
+	}
+	if highest > 0 {
+		highest += tracelessGrants
+	}
+	return highest, nil
+}
+
+// Reset takes every table down and makes them anew: all data is lost, the numbering of ids too. The epochs of the leases go on.
 func Reset(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) error {
 	if err := validZone(zone); err != nil {
 		return err
 	}
 	return locked(ctx, db, d, func(p *goose.Provider) error {
+		epoch, err := firstEpoch(ctx, db, d)
+		if err != nil {
+			return fmt.Errorf("look for the highest epoch: %w", err)
+		}
 		if _, err := p.DownTo(ctx, 0); err != nil {
 			return fmt.Errorf("take the schema down: %w", err)
 		}
-		_, err := up(ctx, db, d, p, zone)
-		return err
+		if _, err = up(ctx, db, d, p, zone); err != nil {
+			return err
+		}
+		// A master that sleeps through this must not wake up with a valid epoch.
+		if _, err := db.ExecContext(ctx, "UPDATE capri_service_lock SET epoch = ?", epoch); err != nil {
+			return fmt.Errorf("set the leases' epochs: %w", err)
+		}
+		return nil
 	})
 }
 
@@ -141,7 +264,7 @@ func Clean(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
 			return fmt.Errorf("clean table %s: %w", t, err)
 		}
 	}
-	_, err = db.ExecContext(ctx, "UPDATE capri_service_lock SET paused = 0, paused_reason = '', paused_until = NULL, max_running = -1, triggered_at = NULL")
+	_, err = db.ExecContext(ctx, "UPDATE capri_service_lock SET paused = 0, paused_reason = '', paused_until = NULL, max_running = -1")
 	if err != nil {
 		return fmt.Errorf("clean table capri_service_lock: %w", err)
 	}

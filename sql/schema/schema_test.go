@@ -14,6 +14,7 @@ import (
 	"capri/sql/dialect"
 	"capri/sql/schema"
 	"capri/sql/sqltest"
+	"capri/sql/store"
 )
 
 var ctx = context.Background()
@@ -189,6 +190,7 @@ func TestReset_makes_everything_anew(t *testing.T) {
 		up(t, db)
 		before := columns(t, db)
 		exec(t, db, "INSERT INTO department (name, created_at) VALUES ('dw', 1)")
+		lease := db.Lease(t, "dispatch")
 		if err := schema.Reset(ctx, db.Store.DB(), db.Store.Dialect(), "Europe/Berlin"); err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +202,9 @@ func TestReset_makes_everything_anew(t *testing.T) {
 		}
 		if after := columns(t, db); !slices.Equal(before, after) {
 			t.Errorf("before %v\nafter %v", before, after)
+		}
+		if again := db.Lease(t, "dispatch"); again.Epoch <= lease.Epoch {
+			t.Errorf("epoch %d after %d", again.Epoch, lease.Epoch)
 		}
 	})
 }
@@ -225,10 +230,44 @@ func TestClean_deletes_data_but_neither_zone_nor_ids_nor_epochs(t *testing.T) {
 			t.Errorf("task id %d after %d", again.ID, task.ID)
 		}
 		locks, err := db.Store.Locks(ctx)
-		if err != nil || len(locks) != 1 || locks[0].Epoch != lease.Epoch || locks[0].Paused || locks[0].MaxRunning != -1 {
+		i := slices.IndexFunc(locks, func(l store.ServiceLock) bool { return l.Service == "dispatch" })
+		if err != nil || len(locks) != len(capri.ServiceLeases) || locks[i].Epoch != lease.Epoch || locks[i].Paused || locks[i].MaxRunning != -1 {
 			t.Errorf("leases %+v, %v", locks, err)
 		}
 	})
+}
+
+// A row that vanished and came back must not let in a master that slept through it.
+func TestUp_makes_a_lost_lease_row_again_above_every_epoch_that_left_a_trace(t *testing.T) {
+	for trace, text := range map[string]string{
+		"none":           "",
+		"a row":          "UPDATE capri_service_lock SET epoch = 41 WHERE service = 'generate'",
+		"a run":          "INSERT INTO service_run (service, epoch, holder, started_at, duration_ms, counts, error) VALUES ('dispatch', 41, 'm', 0, 0, '{}', '')",
+		"a state":        "INSERT INTO service_state (service, holder, epoch, duration_ms) VALUES ('dispatch', 'm', 41, 0)",
+		"an event":       "INSERT INTO batch_event (batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why) VALUES (1, 0, 1, 0, 1, 'n', 0, 0, 1, 41, 'dispatch', '')",
+		"an old event":   "INSERT INTO batch_event_archive (id, batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why) VALUES (1, 1, 0, 1, 0, 1, 'n', 0, 0, 1, 41, 'dispatch', '')",
+		"a later insert": "INSERT INTO batch_event (id, batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why) VALUES (2000001, 1, 0, 1, 0, 1, 'n', 0, 0, 1, 41, 'dispatch', '')",
+	} {
+		t.Run(trace, func(t *testing.T) {
+			sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+				if text != "" {
+					exec(t, db, text)
+				}
+				exec(t, db, "DELETE FROM capri_service_lock WHERE service = 'dispatch'")
+				applied, err := schema.Up(ctx, db.Store.DB(), db.Store.Dialect(), sqltest.Zone)
+				if err != nil || !slices.Equal(applied, []string{"the lease of dispatch"}) {
+					t.Errorf("applied %q, %v", applied, err)
+				}
+				epoch := number(t, db, "SELECT epoch FROM capri_service_lock WHERE service = 'dispatch'")
+				if (text == "") != (epoch == 0) || text != "" && epoch <= 41 {
+					t.Errorf("it begins after epoch %d", epoch)
+				}
+				if applied := number(t, db, "SELECT COUNT(*) FROM capri_service_lock"); applied != len(capri.ServiceLeases) {
+					t.Errorf("%d rows", applied)
+				}
+			})
+		})
+	}
 }
 
 // The rule of two dialects: the same tables, columns, nullability, indexes and views.

@@ -98,13 +98,10 @@ func instant(t testing.TB, text string) capri.Instant {
 	return capri.InstantOf(at)
 }
 
-// Lease makes the service's lease and takes it, from whoever has it.
+// Lease takes a service's lease, from whoever has it.
 func (db *DB) Lease(t testing.TB, service string) capri.Lease {
 	t.Helper()
 	ctx := context.Background()
-	if err := db.Store.EnsureLock(ctx, service); err != nil {
-		t.Fatal(err)
-	}
 	locks, err := db.Store.Locks(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"capri/internal/testenv"
+	"capri/sql/dialect"
+	"capri/sql/schema"
 )
 
 const (
@@ -192,7 +194,10 @@ func empty(ctx context.Context, db *sql.DB) error {
 			}
 		}
 	}
-	_, err = db.ExecContext(ctx, "UPDATE id_block SET next_id = 1")
+	if _, err = db.ExecContext(ctx, "UPDATE id_block SET next_id = 1"); err != nil {
+		return err
+	}
+	_, err = schema.MakeLeases(ctx, db, dialect.MySQL)
 	return err
 }
 

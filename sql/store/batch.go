@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 var batchColumns = []string{"w.id", "w.task_id", "w.task_version", "w.period", "w.batch_no", "w.run_no", "w.latest", "w.origin", "w.schedule_time", "w.data_start",
 	"w.data_end", "w.create_time", "w.state", "w.finish_state", "w.unmet", "w.held", "w.kill_request", "w.node", "w.attempt", "w.avoid_node", "w.assign_time",
 	"w.start_time", "w.finish_time", "w.not_before", "w.skip_at", "w.priority", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes",
-	"w.account", "w.quality_state", "w.failures", "w.rejections", "w.losses", "w.dependency_timeout_at", "w.output_timeout_at", "w.notified_at",
+	"w.account", "w.quality_state", "w.quality_ask", "w.failures", "w.rejections", "w.losses", "w.dependency_timeout_at", "w.output_timeout_at", "w.notified_at",
 	"w.actual_memory_mb", "w.actual_processes", "w.progress", "w.application_id", "w.message"}
 
 func scanBatch(r *sql.Rows, more ...any) (capri.Batch, error) {
@@ -28,7 +29,7 @@ func scanBatch(r *sql.Rows, more ...any) (capri.Batch, error) {
 	err := r.Scan(append([]any{&b.ID, &b.TaskID, &b.TaskVersion, &b.Period, &b.BatchNo, &b.RunNo, &latest, &b.Origin, &b.ScheduleTime, &b.DataStart,
 		&b.DataEnd, &b.CreateTime, &b.State, &b.FinishState, &b.Unmet, &b.Held, &b.KillRequest, &b.Node, &b.Attempt, &b.AvoidNode, instant{&b.AssignTime},
 		instant{&b.StartTime}, instant{&b.FinishTime}, &b.NotBefore, instant{&b.SkipAt}, &b.Priority, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes,
-		&b.Account, &b.QualityState, &b.Failures, &b.Rejections, &b.Losses, instant{&b.DependencyTimeoutAt}, instant{&b.OutputTimeoutAt}, instant{&b.NotifiedAt},
+		&b.Account, &b.QualityState, &b.QualityAsk, &b.Failures, &b.Rejections, &b.Losses, instant{&b.DependencyTimeoutAt}, instant{&b.OutputTimeoutAt}, instant{&b.NotifiedAt},
 		&b.ActualMemoryMB, &b.ActualProcesses, &b.Progress, &b.ApplicationID, &b.Message}, more...)...)
 	b.Latest = latest.Valid
 	if nodes.Valid {
@@ -45,6 +46,7 @@ type BatchFilter struct {
 	From, To     capri.Instant // schedule_time, both included
 	DataFrom     capri.Instant // data interval inside [DataFrom, DataTo)
 	DataTo       capri.Instant
+	Archived     bool          // the archive's too, whatever the range
 	Late         bool          // a time-out stands on it, or its earliest start passed and it has not started
 	AllRuns      bool          // not only the latest run of each batch_no
 	Limit        int           // 0: 1,000
@@ -57,9 +59,9 @@ type BatchRow struct {
 	Task string
 }
 
-// Batches lists batches, newest schedule_time first.
+// Batches lists batches, newest schedule_time first. Where the range reaches back to what is archived, that is listed, too.
 func (s *Store) Batches(ctx context.Context, f BatchFilter) ([]BatchRow, error) {
-	q := sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").OrderBy("w.schedule_time DESC", "w.id DESC")
+	q := sq.Select(batchColumns...).Column("t.name").Join("task t ON t.id = w.task_id").OrderBy("w.schedule_time DESC", "w.id DESC")
 	if f.Limit <= 0 {
 		f.Limit = 1000
 	}
@@ -104,27 +106,48 @@ func (s *Store) Batches(ctx context.Context, f BatchFilter) ([]BatchRow, error) 
 		}
 		q = q.Where("(w.schedule_time < ? OR (w.schedule_time = ? AND w.id < ?))", int64(last.ScheduleTime), int64(last.ScheduleTime), int64(last.ID))
 	}
+	back, err := s.reachesBack(ctx, f)
+	if err != nil {
+		return nil, s.fault("list batches", err)
+	}
+	tables := []string{"task_work"}
+	if back {
+		tables = append(tables, archiveTable)
+	}
 	var out []BatchRow
-	err := query(ctx, s.read, q, func(r *sql.Rows) (err error) {
-		var row BatchRow
-		row.Batch, err = scanBatch(r, &row.Task)
-		out = append(out, row)
-		return err
-	})
-	return out, s.fault("list batches", err)
+	for _, table := range tables {
+		err := query(ctx, s.read, q.From(table+" w"), func(r *sql.Rows) (err error) {
+			var row BatchRow
+			row.Batch, err = scanBatch(r, &row.Task)
+			row.Archived = table == archiveTable
+			out = append(out, row)
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("list batches", err)
+		}
+	}
+	if back { // each table gave its newest; what was moved between the two reads came twice
+		slices.SortStableFunc(out, func(a, b BatchRow) int {
+			return cmp.Or(cmp.Compare(b.ScheduleTime, a.ScheduleTime), cmp.Compare(b.ID, a.ID))
+		})
+		out = slices.CompactFunc(out, func(a, b BatchRow) bool { return a.ID == b.ID })
+		out = out[:min(len(out), f.Limit)]
+	}
+	return out, nil
 }
 
-// Batch reads one batch.
+// Batch reads one batch, an archived one too.
 func (s *Store) Batch(ctx context.Context, id capri.BatchID) (BatchRow, error) {
-	var row BatchRow
-	err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").Where(sq.Eq{"w.id": int64(id)}), func(r *sql.Rows) (err error) {
-		row.Batch, err = scanBatch(r, &row.Task)
-		return err
-	})
-	if err == nil && row.ID == 0 {
-		err = capri.NotFound("there is no batch %d", id)
+	rows, err := s.BatchesByID(ctx, []capri.BatchID{id})
+	if err != nil {
+		return BatchRow{}, err
 	}
-	return row, s.fault(fmt.Sprintf("read batch %d", id), err)
+	row, ok := rows[id]
+	if !ok {
+		return row, capri.NotFound("there is no batch %d", id)
+	}
+	return row, nil
 }
 
 // batchesByID reads whole batches, in the order of the ids.
@@ -160,20 +183,14 @@ func (s *Store) batchIDs(ctx context.Context, q sq.SelectBuilder) ([]capri.Batch
 	return ids, err
 }
 
-// LatestRuns reads the run that counts of each of a task's batch_nos that exist.
+// LatestRuns reads the run that counts of each of a task's batch_nos that exist, archived ones too.
 func (s *Store) LatestRuns(ctx context.Context, task capri.TaskID, nos []capri.BatchNo) (map[capri.BatchNo]capri.Batch, error) {
-	out := map[capri.BatchNo]capri.Batch{}
-	for _, part := range chunks(nos, s.d.ChunkRows) {
-		err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(sq.Eq{"w.task_id": int64(task), "w.batch_no": texts(part), "w.latest": 1}), func(r *sql.Rows) error {
-			b, err := scanBatch(r)
-			out[b.BatchNo] = b
-			return err
-		})
-		if err != nil {
-			return nil, s.fault("read latest runs", err)
-		}
+	latest, err := s.LatestOf(ctx, []capri.TaskID{task}, nos)
+	out := make(map[capri.BatchNo]capri.Batch, len(latest))
+	for k, b := range latest {
+		out[k.No] = b
 	}
-	return out, nil
+	return out, err
 }
 
 // LatestRunsIn reads the runs that count of some tasks with schedule_time in [from, to].
@@ -220,17 +237,27 @@ type Event struct {
 
 // Events reads a batch's history, oldest first. Its birth is the row itself.
 func (s *Store) Events(ctx context.Context, id capri.BatchID) ([]Event, error) {
-	var out []Event
-	err := query(ctx, s.read, sq.Select("at", "state", "finish_state", "attempt", "node", "held", "kill_request", "latest", "epoch", "who", "why").From("batch_event").
-		Where(sq.Eq{"batch_id": int64(id)}).OrderBy("id"), func(r *sql.Rows) error {
-		var e Event
-		var latest sql.NullInt64
-		err := r.Scan(&e.At, &e.State, &e.FinishState, &e.Attempt, &e.Node, &e.Held, &e.KillRequest, &latest, &e.Epoch, &e.Who, &e.Why)
-		e.Latest = latest.Valid
-		out = append(out, e)
-		return err
-	})
-	return out, s.fault("read a batch's history", err)
+	byID := map[int64]Event{}
+	for _, table := range []string{"batch_event", "batch_event_archive"} { // in this order: they move while we read
+		err := query(ctx, s.read, sq.Select("id", "at", "state", "finish_state", "attempt", "node", "held", "kill_request", "latest", "epoch", "who", "why").From(table).
+			Where(sq.Eq{"batch_id": int64(id)}), func(r *sql.Rows) error {
+			var n int64
+			var e Event
+			var latest sql.NullInt64
+			err := r.Scan(&n, &e.At, &e.State, &e.FinishState, &e.Attempt, &e.Node, &e.Held, &e.KillRequest, &latest, &e.Epoch, &e.Who, &e.Why)
+			e.Latest = latest.Valid
+			byID[n] = e
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read a batch's history", err)
+		}
+	}
+	out := make([]Event, 0, len(byID))
+	for _, n := range slices.Sorted(maps.Keys(byID)) {
+		out = append(out, byID[n])
+	}
+	return out, nil
 }
 
 // RequestKill ends batches that run nowhere yet at once, and asks the worker of the others.
@@ -258,19 +285,27 @@ func (tx *Tx) Release(ids []capri.BatchID, why string) ([]capri.BatchID, error) 
 	return idsOf(rows), err
 }
 
-// NewRun inserts the next run of a finished batch_no: the old run hands over latest, and what rested on its success
-// waits again. capri.ErrConflict says what is in the way. nb.ID comes from ReserveBatchIDs.
+// NewRun inserts the next run of a finished batch_no: the old run, archived or not, hands over latest, and what rested on
+// its success waits again. capri.ErrConflict says what is in the way. nb.ID comes from ReserveBatchIDs.
 func (tx *Tx) NewRun(old capri.BatchID, nb *capri.NewBatch) error {
+	why := fmt.Sprintf("run %d of this batch_no takes its place", nb.RunNo)
 	rows, err := tx.change([]capri.BatchID{old}, change{
 		from: func(r locked) bool { return r.Latest && r.State == capri.Finished },
 		set:  sq.Eq{"latest": nil},
-		why:  fmt.Sprintf("run %d of this batch_no takes its place", nb.RunNo),
+		why:  why,
 	})
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 {
-		return capri.Conflict("batch %d (%s) has not finished, or a newer run exists", old, nb.BatchNo)
+		archived, ok, err := tx.takeFromArchived(old, why)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return capri.Conflict("batch %d (%s) has not finished, or a newer run exists", old, nb.BatchNo)
+		}
+		rows = []locked{archived}
 	}
 	if err := tx.insert([]*capri.NewBatch{nb}); err != nil {
 		if tx.s.d.IsDuplicate(err) {
@@ -339,6 +374,9 @@ func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.Ne
 	in := Inserted{Made: batches}
 	attempt := func() error {
 		return s.writeBy(ctx, "insert batches", by, func(tx *Tx) error {
+			if err := tx.refuseArchived(in.Made); err != nil {
+				return err
+			}
 			if err := tx.insert(in.Made); err != nil {
 				return err
 			}
@@ -349,7 +387,7 @@ func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.Ne
 		})
 	}
 	for range tries {
-		if err = attempt(); err == nil || !s.d.IsDuplicate(errors.Unwrap(err)) && !s.d.IsDuplicate(err) {
+		if err = attempt(); err == nil || !s.d.IsDuplicate(errors.Unwrap(err)) && !s.d.IsDuplicate(err) && !errors.Is(err, errArchived) {
 			return in, err
 		}
 		// Somebody made some of them before us, or our own commit got through and its answer did not. The
@@ -362,42 +400,55 @@ func (s *Store) InsertBatches(ctx context.Context, by Actor, batches []*capri.Ne
 	return Inserted{}, err // what is in the way is none of these batches: nothing was inserted
 }
 
-// present splits batches into those whose run exists, or whose batch_no has a run that counts, and those to be made. ours says that the transaction had committed
-// after all, with all that belongs to it: the rows carry the ids that were reserved for it.
-func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inserted, ours bool, err error) {
-	type key struct {
-		task capri.TaskID
-		no   capri.BatchNo
-		run  int
+// runs are the ids of batches that exist, by what makes them unique.
+type runs map[runKey]capri.BatchID
+
+type runKey struct {
+	task capri.TaskID
+	no   capri.BatchNo
+	run  int
+}
+
+const thatCounts = -1 // in place of a run's number
+
+// read adds what one table has of some batches' batch_nos.
+func (known runs) read(ctx context.Context, q querier, table string, batches []*capri.NewBatch, suffix string) error {
+	tasks, nos := make([]capri.TaskID, len(batches)), make([]string, len(batches))
+	for i, b := range batches {
+		tasks[i], nos[i] = b.TaskID, string(b.BatchNo)
 	}
-	const counts = -1 // in place of a run's number
-	exists := map[key]capri.BatchID{}
-	for _, part := range chunks(batches, s.d.ChunkRows) {
-		tasks := make([]capri.TaskID, len(part))
-		var nos []string
-		for i, b := range part {
-			tasks[i] = b.TaskID
-			if !slices.Contains(nos, string(b.BatchNo)) {
-				nos = append(nos, string(b.BatchNo))
-			}
+	return query(ctx, q, sq.Select("id", "task_id", "batch_no", "run_no", "latest").From(table).Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": distinct(nos)}).Suffix(suffix), func(r *sql.Rows) error {
+		var k runKey
+		var id capri.BatchID
+		var latest sql.NullInt64
+		err := r.Scan(&id, &k.task, &k.no, &k.run, &latest)
+		known[k] = id
+		if latest.Valid {
+			known[runKey{k.task, k.no, thatCounts}] = id
 		}
-		err := query(ctx, s.write, sq.Select("id", "task_id", "batch_no", "run_no", "latest").From("task_work").Where(idIn("task_id", tasks)).Where(sq.Eq{"batch_no": nos}), func(r *sql.Rows) error {
-			var k key
-			var id capri.BatchID
-			var latest sql.NullInt64
-			err := r.Scan(&id, &k.task, &k.no, &k.run, &latest)
-			exists[k] = id
-			if latest.Valid {
-				exists[key{k.task, k.no, counts}] = id
+		return err
+	})
+}
+
+// of is what stands in a batch's place: its run, or another run that counts; 0: nothing.
+func (known runs) of(b *capri.NewBatch) capri.BatchID {
+	return cmp.Or(known[runKey{b.TaskID, b.BatchNo, b.RunNo}], known[runKey{b.TaskID, b.BatchNo, thatCounts}])
+}
+
+// present splits batches into those whose run exists, or whose batch_no has a run that counts, and those to be made. ours
+// says that the transaction had committed after all, with all that belongs to it: the rows carry the ids that were
+// reserved for it.
+func (s *Store) present(ctx context.Context, batches []*capri.NewBatch) (in Inserted, ours bool, err error) {
+	exists := runs{}
+	for _, part := range chunks(batches, s.d.ChunkRows) {
+		for _, table := range []string{"task_work", archiveTable} {
+			if err := exists.read(ctx, s.write, table, part, ""); err != nil {
+				return Inserted{}, false, s.fault("see which batches exist", err)
 			}
-			return err
-		})
-		if err != nil {
-			return Inserted{}, false, s.fault("see which batches exist", err)
 		}
 	}
 	for _, b := range batches {
-		switch id := cmp.Or(exists[key{b.TaskID, b.BatchNo, b.RunNo}], exists[key{b.TaskID, b.BatchNo, counts}]); id {
+		switch id := exists.of(b); id {
 		case 0:
 			in.Made = append(in.Made, b)
 		case b.ID:

@@ -300,14 +300,23 @@ func TestClaim_takes_nothing_for_a_registration_that_is_not_ours(t *testing.T) {
 func TestAnotherDirectory_under_the_same_name_is_refused_while_the_old_one_beats(t *testing.T) {
 	each(t, func(w *world) {
 		w.register()
-		err := w.Store.RegisterNode(w.ctx, capri.Node{Name: node, BootID: "b2", Pool: "default", Slots: 1, CheckInterval: 5}, "dir-2")
+		other := capri.Node{Name: node, BootID: "b2", Pool: "default", Slots: 1, CheckInterval: 5, KillAfter: time.Minute}
+		err := w.Store.RegisterNode(w.ctx, other, "dir-2")
 		require.ErrorIs(t, err, capri.ErrConflict)
+		var seen *store.NameTakenError
+		require.ErrorAs(t, err, &seen)
+		require.Equal(t, 5*time.Second, seen.Interval)
+		w.Clock.Advance(time.Hour)
+		require.ErrorIs(t, w.Store.RegisterNode(w.ctx, other, "dir-2"), capri.ErrConflict, "how old a beat is tells nothing")
 		require.NoError(t, w.Store.RegisterNode(w.ctx, capri.Node{Name: node, BootID: "b3", Pool: "default", Slots: 1, CheckInterval: 5}, "dir-1"), "the same directory takes over at once")
 		ok, err := w.Store.Beat(w.ctx, capri.Node{Name: node, BootID: boot})
 		require.NoError(t, err)
 		require.False(t, ok, "the old boot's beat is refused")
-		w.Clock.Advance(time.Minute)
-		require.NoError(t, w.Store.RegisterNode(w.ctx, capri.Node{Name: node, BootID: "b4", Pool: "default", Slots: 1, CheckInterval: 5}, "dir-2"))
+		other.Beat = seen.Beat
+		require.ErrorIs(t, w.Store.RegisterNode(w.ctx, other, "dir-2"), capri.ErrConflict, "it has moved since it was watched")
+		require.ErrorAs(t, w.Store.RegisterNode(w.ctx, other, "dir-2"), &seen)
+		other.Beat = seen.Beat
+		require.NoError(t, w.Store.RegisterNode(w.ctx, other, "dir-2"), "it stood still")
 	})
 }
 

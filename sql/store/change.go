@@ -132,26 +132,33 @@ func (tx *Tx) changeLocked(rows []locked, c change) error {
 		if c.alert == nil {
 			continue
 		}
+		if err := tx.nameTasks(part); err != nil {
+			return err
+		}
+		var alerts []capri.Alert
 		for _, r := range part {
 			if a := c.alert(r); a != nil {
-				if err := tx.Alert(*a); err != nil {
-					return err
-				}
+				alerts = append(alerts, *a)
 			}
+		}
+		if err := tx.Alerts(alerts); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // events appends what the rows say now to the history.
-func (tx *Tx) events(rows []locked, why string) error {
+func (tx *Tx) events(rows []locked, why string) error { return tx.eventsFrom("task_work", rows, why) }
+
+func (tx *Tx) eventsFrom(table string, rows []locked, why string) error {
 	reason := sq.Expr("message")
 	if why != "" {
 		reason = sq.Expr("?", cut(why, 1000))
 	}
 	text, args, err := sq.Select("id").Column("?", int64(tx.Now)).Columns("state", "finish_state", "attempt", "node", "held", "kill_request", "latest").
 		Column("?", int64(tx.epoch)).Column("?", cut(tx.who, 190)).Column(reason).
-		From("task_work").Where(tx.among("id", rows)).OrderBy("id").ToSql()
+		From(table).Where(tx.among("id", rows)).OrderBy("id").ToSql()
 	if err != nil {
 		return err
 	}
@@ -160,19 +167,47 @@ func (tx *Tx) events(rows []locked, why string) error {
 }
 
 // Alert puts an alert into the outbox; the same key again is the same alert.
-func (tx *Tx) Alert(a capri.Alert) error {
-	const most = 16_000 // characters; of four bytes each they still fit the column
-	a.Key = alertKey(a.Key)
-	found := 0
-	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("alert").Where(sq.Eq{"alert_key": a.Key}).Suffix(tx.s.d.ForShare), &found); err != nil {
+func (tx *Tx) Alert(a capri.Alert) error { return tx.Alerts([]capri.Alert{a}) }
+
+// Alerts is Alert for many, by few statements. It inserts first and asks only where a key was there already: asking first
+// locks, for every key that is not there, the gap where it belongs, and two writers then wait for each other.
+func (tx *Tx) Alerts(alerts []capri.Alert) error {
+	seen := make(map[string]bool, len(alerts))
+	fresh := make([]capri.Alert, 0, len(alerts))
+	for _, a := range alerts {
+		if a.Key = alertKey(a.Key); !seen[a.Key] {
+			seen[a.Key] = true
+			fresh = append(fresh, a)
+		}
+	}
+	err := tx.insertAlerts(fresh)
+	if err == nil || !tx.s.d.IsDuplicate(err) {
 		return err
 	}
-	if found > 0 {
-		return nil
+	for _, part := range chunks(fresh, tx.s.d.ChunkRows) {
+		keys := make([]string, len(part))
+		for i, a := range part {
+			keys[i] = a.Key
+		}
+		err := tx.query(sq.Select("alert_key").From("alert").Where(sq.Eq{"alert_key": keys}).Suffix(tx.s.d.ForShare), func(r *sql.Rows) error {
+			var key string
+			err := r.Scan(&key)
+			delete(seen, key)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	_, err := tx.exec(sq.Insert("alert").Columns("alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at").
-		Values(a.Key, int(a.Level), a.Kind, int64(a.Task), int64(a.Batch), cut(a.Title, 255), cut(a.Text, most), int64(tx.Now)))
-	return err
+	return tx.insertAlerts(slices.DeleteFunc(fresh, func(a capri.Alert) bool { return !seen[a.Key] }))
+}
+
+func (tx *Tx) insertAlerts(alerts []capri.Alert) error {
+	const most = 16_000 // characters; of four bytes each they still fit the column
+	return tx.bulk("alert", []string{"alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at"}, len(alerts), func(i int, args []any) []any {
+		a := &alerts[i]
+		return append(args, a.Key, int(a.Level), a.Kind, int64(a.Task), int64(a.Batch), cut(a.Title, 255), cut(a.Text, most), int64(tx.Now))
+	})
 }
 
 // alertKey fits a key to its column. A long one ends in its hash, so that two that differ late stay two.

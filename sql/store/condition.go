@@ -89,6 +89,9 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 	if err := tx.insertConditions(batches); err != nil {
 		return err
 	}
+	if err := tx.insertDeadlines(batches); err != nil {
+		return err
+	}
 	_, err = tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(batches[0].ID), int64(batches[len(batches)-1].ID)))
 	return err
 }
@@ -198,13 +201,21 @@ func (tx *Tx) recount(rows []locked) error {
 			byCount[unmet[r.ID]] = append(byCount[unmet[r.ID]], r)
 		}
 		if len(byCount) > 10 { // children of many parents at different stages
+			revoked := slices.DeleteFunc(slices.Clone(part), func(r locked) bool { return unmet[r.ID] == 0 })
+			if _, err := tx.exec(closeGate(sq.Update("task_work")).Where(tx.among("id", revoked))); err != nil {
+				return err
+			}
 			if _, err := tx.exec(sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(tx.among("id", part))); err != nil {
 				return err
 			}
 			continue
 		}
 		for n, rows := range byCount {
-			if _, err := tx.exec(sq.Update("task_work").Set("unmet", n).Where(tx.among("id", rows))); err != nil {
+			update := sq.Update("task_work")
+			if n > 0 {
+				update = closeGate(update)
+			}
+			if _, err := tx.exec(update.Set("unmet", n).Where(tx.among("id", rows))); err != nil {
 				return err
 			}
 		}
@@ -338,7 +349,7 @@ func (tx *Tx) revokeRun(old locked, next *capri.NewBatch) error {
 	if err != nil {
 		return err
 	}
-	hashes := hashesOf(next.Outputs)
+	hashes := hashesOf(slices.Concat(next.Outputs, next.Former))
 	if old.Kinds&kindOutputs != 0 {
 		before, err := tx.hashes(sq.Select("path_hash").From("task_data").Where(sq.Eq{"batch_id": int64(old.ID), "type": typeOutput}))
 		if err != nil {
@@ -483,8 +494,12 @@ func candidatesOf(changes []DependencyChange) []sq.SelectBuilder {
 
 // The facts that conditions rest on, as the meeting UPDATE proves them for the condition rows called d. The rows
 // that it reads stay locked until commit.
+//
+// The archive is asked only where task_work has no run that counts, so the ordinary meeting does not look there. Rows move
+// from the first to the second, and never back: what is not in the one is in the other.
 func parentSucceeded(d string) string {
-	return "EXISTS (SELECT 1 FROM task_work pw WHERE pw.task_id = " + d + ".parent_task_id AND pw.batch_no = " + d + ".parent_batch_no AND pw.latest = 1 AND pw.state = 3 AND pw.finish_state = 1)"
+	return "COALESCE((SELECT pw.state = 3 AND pw.finish_state = 1 FROM task_work pw WHERE pw.task_id = " + d + ".parent_task_id AND pw.batch_no = " + d + ".parent_batch_no AND pw.latest = 1)," +
+		" EXISTS (SELECT 1 FROM " + archiveTable + " pa WHERE pa.task_id = " + d + ".parent_task_id AND pa.batch_no = " + d + ".parent_batch_no AND pa.latest = 1 AND pa.finish_state = 1))"
 }
 
 func thirdPartyReady(d string) string {
@@ -776,7 +791,10 @@ func (s *Store) ConditionsOf(ctx context.Context, id capri.BatchID) ([]Condition
 			return err
 		})
 	}
-	return out, s.fault("read a batch's conditions", err)
+	if err != nil {
+		return nil, s.fault("read a batch's conditions", err)
+	}
+	return out, s.withArchived(ctx, out)
 }
 
 // SweepUnmet recounts all waiting batches and repairs those whose count is wrong. It must find none: every one it

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	sq "github.com/Masterminds/squirrel"
 
@@ -46,7 +47,7 @@ type ReadyAfter struct {
 // every batch of each and sorted them, at thirty times the cost.
 func readyQuery(now, latest capri.Instant, after ReadyAfter, limit int) sq.SelectBuilder {
 	// What has started in time is repeated however late: skip_after is about starting, and skipping would hide a failure.
-	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "CASE WHEN w.failures + w.losses = 0 THEN w.skip_at END", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.message").
+	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "CASE WHEN w.failures + w.losses = 0 THEN w.skip_at END", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.not_before", "w.message").
 		From("task_work w").LeftJoin("task t ON t.id = w.task_id").
 		Where("w.state = 0 AND w.unmet = 0").
 		Where("w.held = 0 AND w.kill_request = 0 AND w.quality_state IN (0, 3) AND COALESCE(t.enabled, 0) = 1 AND w.not_before <= ?", int64(now)).
@@ -61,6 +62,10 @@ func readyQuery(now, latest capri.Instant, after ReadyAfter, limit int) sq.Selec
 	return q
 }
 
+// avoidFor is how long the node that a batch was taken from is avoided, once it may be placed again. Without an end it
+// would wait beside a free node for as long as all the others are full.
+const avoidFor = time.Minute
+
 // Ready reads a page of what may be placed, in the order in which it is to be placed. latest is the latest
 // schedule_time allowed; 0: none.
 func (s *Store) Ready(ctx context.Context, now, latest capri.Instant, after ReadyAfter, limit int) ([]Ready, error) {
@@ -68,7 +73,11 @@ func (s *Store) Ready(ctx context.Context, now, latest capri.Instant, after Read
 	err := query(ctx, s.read, readyQuery(now, latest, after, limit), func(r *sql.Rows) error {
 		var b Ready
 		var nodes sql.NullString
-		err := r.Scan(&b.ID, &b.Task, &b.Owner, &b.Priority, &b.ScheduleTime, instant{&b.SkipAt}, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes, &b.Account, &b.AvoidNode, &b.Message)
+		var notBefore capri.Instant
+		err := r.Scan(&b.ID, &b.Task, &b.Owner, &b.Priority, &b.ScheduleTime, instant{&b.SkipAt}, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes, &b.Account, &b.AvoidNode, &notBefore, &b.Message)
+		if now.Sub(notBefore) >= avoidFor {
+			b.AvoidNode = ""
+		}
 		if nodes.Valid {
 			b.Nodes = strings.Split(nodes.String, "\n")
 		}
@@ -132,7 +141,7 @@ func (s *Store) Assign(ctx context.Context, lease capri.Lease, assignments []Ass
 }
 
 // assignable is what dispatch relied on when it chose; every assignment repeats it.
-const assignable = "state = 0 AND unmet = 0 AND held = 0 AND kill_request = 0"
+const assignable = "state = 0 AND unmet = 0 AND held = 0 AND kill_request = 0 AND quality_state IN (0, 3)"
 
 // errSomeChanged rolls an optimistic assignment back.
 var errSomeChanged = errors.New("some batches changed since they were chosen")

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"context"
+	"time"
+
 	sq "github.com/Masterminds/squirrel"
 
 	"capri"
@@ -14,5 +17,44 @@ func ReadyText(now capri.Instant, limit int) (string, []any) {
 
 func RecountText(ids []capri.BatchID) (string, []any) {
 	text, args, _ := sq.Update("task_work").Set("unmet", sq.Expr(unmetNow)).Where(idIn("id", ids)).ToSql()
+	return text, args
+}
+
+// DueText, EndedText and FirstEvent are those of deadlines and durations.
+func DueText(now capri.Instant, after DueDeadline, limit int) (string, []any) {
+	text, args, _ := dueQuery(now, after, limit).ToSql()
+	return text, args
+}
+
+func EndedText() []string {
+	in := span{from: 1, to: 2, first: 10, beyond: 20}
+	return []string{sq.DebugSqlizer(longestSuccesses(in)), sq.DebugSqlizer(longestOver(in, time.Hour))}
+}
+
+func (s *Store) FirstEvent(ctx context.Context, at capri.Instant) (int64, error) {
+	return s.firstEvent(ctx, at)
+}
+
+func GatedText(limit int) (string, []any) {
+	text, args, _ := gatedQuery(ReadyAfter{}, limit).ToSql()
+	return text, args
+}
+
+// ArchivedColumns are the columns that move to the archive.
+func ArchivedColumns() (batches, events []string) { return archivedColumns, archivedEventColumns }
+
+// OldBatchesText, MeetText and MissingText are statements around the archive.
+func OldBatchesText(after capri.BatchID, before capri.Instant, limit int) (string, []any) {
+	text, args, _ := oldBatchesQuery(after, before, limit).ToSql()
+	return text, args
+}
+
+func MeetText(ids []capri.BatchID) (string, []any) {
+	text, args, _ := idIn("batch_id", ids).ToSql()
+	return "UPDATE tparent_data SET state = 1 WHERE state = 0 AND " + text + " AND " + parentSucceeded("tparent_data"), args
+}
+
+func MissingText(p capri.Period, mark capri.Instant, no capri.BatchNo, limit int) (string, []any) {
+	text, args, _ := missingBatches(p, mark, no, limit).ToSql()
 	return text, args
 }

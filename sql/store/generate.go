@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -28,15 +29,56 @@ func (s *Store) LastMark(ctx context.Context, p capri.Period) (last capri.Instan
 
 // Marks reads the newest rows of the mark log of a period.
 func (s *Store) Marks(ctx context.Context, p capri.Period, limit int) ([]Mark, error) {
+	return s.markLog(ctx, sq.Eq{"period": int(p)}, limit)
+}
+
+func (s *Store) markLog(ctx context.Context, which sq.Sqlizer, limit int) ([]Mark, error) {
 	var out []Mark
 	err := query(ctx, s.read, sq.Select("period", "mark", "expected", "made", "present", "skipped", "failed", "complete", "started_at", "completed_at").From("generate_mark").
-		Where(sq.Eq{"period": int(p)}).OrderBy("mark DESC").Limit(uint64(limit)), func(r *sql.Rows) error {
+		Where(which).OrderBy("mark DESC").Limit(uint64(limit)), func(r *sql.Rows) error {
 		var m Mark
 		err := r.Scan(&m.Period, &m.Mark, &m.Expected, &m.Made, &m.Present, &m.Skipped, &m.Failed, &m.Complete, &m.StartedAt, instant{&m.CompletedAt})
 		out = append(out, m)
 		return err
 	})
 	return out, s.fault("read the mark log", err)
+}
+
+// OutageAlert is the kind, and the beginning of the key, of the alert that tells of an outage.
+const OutageAlert = "outage_caught_up"
+
+// Outage is what was caught up since the last alert of one.
+type Outage struct {
+	Since, Until capri.Instant // nothing was generated in between
+	Marks        []Mark        // that were begun late
+	Fires        int           // batches of cron fires that were made late
+}
+
+// Outage reads the marks that were begun more than late after their time, and that no alert has told of yet. The alerts
+// are the memory of what was told: each late mark is in one of them.
+func (s *Store) Outage(ctx context.Context, late time.Duration) (Outage, error) {
+	var o Outage
+	told := sq.Select("COALESCE(MAX(created_at), 0)").From("alert").Where("alert_key > ? AND alert_key < ?", OutageAlert+":", OutageAlert+";")
+	since, args, err := told.ToSql()
+	if err != nil {
+		return o, err
+	}
+	o.Marks, err = s.markLog(ctx, sq.And{sq.Eq{"complete": 1}, sq.Expr("started_at - mark > ?", late.Milliseconds()), sq.Expr("completed_at > ("+since+")", args...)}, 100_000)
+	if err != nil || len(o.Marks) == 0 {
+		return o, err
+	}
+	o.Until = o.Marks[0].StartedAt
+	first := o.Marks[0].Mark
+	for _, m := range o.Marks {
+		o.Until, first = min(o.Until, m.StartedAt), min(first, m.Mark)
+	}
+	if _, err := one(ctx, s.read, sq.Select("MAX(completed_at)").From("generate_mark").Where("completed_at < ?", int64(o.Until)), instant{&o.Since}); err != nil {
+		return o, s.fault("read the mark log", err)
+	}
+	o.Since = cmp.Or(o.Since, first) // a log that somebody cut off
+	_, err = one(ctx, s.read, sq.Select("COUNT(*)").From("task_work").Where(sq.Eq{"period": int(capri.Cron), "origin": int(capri.OriginCatchUp)}).
+		Where("schedule_time >= ? AND schedule_time <= ?", int64(o.Since), int64(o.Until)), &o.Fires)
+	return o, s.fault("count the fires that were caught up", err)
 }
 
 // StartMarkLog makes the log of a period begin: marks after `at` are generated from now on. It changes nothing where

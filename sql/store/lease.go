@@ -17,6 +17,9 @@ import (
 // is empty, it acquires by comparing what it saw. So no two clocks are ever compared, and a row that moved in between
 // is not taken. The epoch fences: Store.WriteAs proves it inside every write transaction.
 //
+// The rows are the migration's (schema.Up). A master never makes one: the epochs of a row that vanished and came back
+// would begin anew, and a master that slept through it would hold a valid one.
+//
 // All of this uses the small pool of beats and leases, so that generating a hundred thousand batches does not cost a
 // master its leases.
 
@@ -32,39 +35,20 @@ type ServiceLock struct {
 	PausedReason string
 	PausedUntil  capri.Instant // 0: until somebody resumes
 	MaxRunning   int           // -1 no limit, 0 none
-
-	TriggeredAt capri.Instant // somebody asked for a run now; 0: nobody
 }
 
 // Locks gives every lease, by service.
 func (s *Store) Locks(ctx context.Context) ([]ServiceLock, error) {
 	var all []ServiceLock
-	q := sq.Select("service", "holder", "epoch", "renewals", "acquired_at", "paused", "paused_reason", "paused_until", "max_running", "triggered_at").
+	q := sq.Select("service", "holder", "epoch", "renewals", "acquired_at", "paused", "paused_reason", "paused_until", "max_running").
 		From("capri_service_lock").OrderBy("service")
 	err := query(ctx, s.beat, q, func(r *sql.Rows) error {
 		var l ServiceLock
-		err := r.Scan(&l.Service, &l.Holder, &l.Epoch, &l.Renewals, &l.AcquiredAt, &l.Paused, &l.PausedReason, instant{&l.PausedUntil}, &l.MaxRunning, instant{&l.TriggeredAt})
+		err := r.Scan(&l.Service, &l.Holder, &l.Epoch, &l.Renewals, &l.AcquiredAt, &l.Paused, &l.PausedReason, instant{&l.PausedUntil}, &l.MaxRunning)
 		all = append(all, l)
 		return err
 	})
 	return all, s.fault("read service leases", err)
-}
-
-// EnsureLock makes the row of a service's lease, held by nobody, where there is none.
-func (s *Store) EnsureLock(ctx context.Context, service string) error {
-	if err := named("service", service, 64); err != nil {
-		return err
-	}
-	n := 0
-	if _, err := one(ctx, s.beat, sq.Select("COUNT(*)").From("capri_service_lock").Where(sq.Eq{"service": service}), &n); err != nil || n > 0 {
-		return s.fault("look for the lease of "+service, err)
-	}
-	_, err := s.beatExec(ctx, "make the lease of "+service, sq.Insert("capri_service_lock").
-		Columns("service", "holder", "epoch", "renewals", "acquired_at").Values(service, "", 0, 0, 0))
-	if err != nil && s.d.IsDuplicate(err) {
-		return nil // another master was quicker
-	}
-	return err
 }
 
 // AcquireLease takes a lease that the caller judged free: holder empty, or epoch and renewals unmoved for the lease's
@@ -95,23 +79,6 @@ func (s *Store) RenewLease(ctx context.Context, l capri.Lease) (bool, error) {
 func (s *Store) ReleaseLease(ctx context.Context, l capri.Lease) error {
 	_, err := s.beatExec(ctx, "release the lease of "+l.Service, sq.Update("capri_service_lock").Set("holder", "").
 		Where(sq.Eq{"service": l.Service, "epoch": int64(l.Epoch), "holder": l.Holder}))
-	return err
-}
-
-// Trigger asks a service to run now.
-func (s *Store) Trigger(ctx context.Context, service string) error {
-	n, err := s.beatExec(ctx, "trigger "+service, sq.Update("capri_service_lock").Set("triggered_at", s.nowInText()).Where(sq.Eq{"service": service}))
-	if err == nil && n == 0 {
-		err = capri.NotFound("there is no service %q", service)
-	}
-	return err
-}
-
-// ClearTrigger takes the request off, by who holds the lease. Clear before the run, not after it: what is asked for
-// during the run may be more than the run saw.
-func (s *Store) ClearTrigger(ctx context.Context, l capri.Lease) error {
-	_, err := s.beatExec(ctx, "clear the trigger of "+l.Service, sq.Update("capri_service_lock").Set("triggered_at", nil).
-		Where(sq.Eq{"service": l.Service, "epoch": int64(l.Epoch)}))
 	return err
 }
 

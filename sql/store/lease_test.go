@@ -30,34 +30,8 @@ func lock(t *testing.T, s *store.Store, service string) store.ServiceLock {
 	return store.ServiceLock{}
 }
 
-func TestLease_has_one_row_however_many_masters_make_it(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		var wg sync.WaitGroup
-		for range 6 {
-			wg.Go(func() {
-				for _, service := range []string{"generate", "dispatch"} {
-					if err := db.Store.EnsureLock(ctx, service); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		all, err := db.Store.Locks(ctx)
-		if err != nil || len(all) != 2 || all[0] != (store.ServiceLock{Service: "dispatch", MaxRunning: -1}) || all[1].Service != "generate" {
-			t.Errorf("%+v, %v", all, err)
-		}
-		if err := db.Store.EnsureLock(ctx, strings.Repeat("s", 65)); !errors.Is(err, capri.ErrInvalid) {
-			t.Errorf("a name of 65 characters: %v", err)
-		}
-	})
-}
-
 func TestLease_goes_to_one_of_many_masters_that_saw_it_free(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		if err := db.Store.EnsureLock(ctx, "dispatch"); err != nil {
-			t.Fatal(err)
-		}
 		for round := range 5 {
 			seen := lock(t, db.Store, "dispatch")
 			var wg sync.WaitGroup
@@ -201,31 +175,69 @@ func TestLease_is_not_granted_anew_while_a_write_under_it_is_on_its_way(t *testi
 	}
 }
 
-func TestTrigger_is_set_for_services_that_exist_and_cleared_by_the_holder(t *testing.T) {
+func TestATrigger_is_taken_once_by_who_holds_the_lease(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		old := db.Lease(t, "cleanup")
+		trigger := func(service string) error {
+			return db.Store.Write(ctx, "trigger", "alice", func(tx *store.Tx) error { return tx.Trigger(service) })
+		}
+		take := func(service string, at capri.Instant, l capri.Lease, want bool) {
+			t.Helper()
+			if ok, err := db.Store.TakeTrigger(ctx, service, at, l); ok != want || err != nil {
+				t.Errorf("%s at %s under %+v: %v, %v", service, at, l, ok, err)
+			}
+		}
+		stale := db.Lease(t, "attempts")
+		holder := db.Lease(t, "attempts")
 		at := db.Clock.Advance(time.Minute)
-		if err := db.Store.Trigger(ctx, "cleanup"); err != nil {
+		if err := errors.Join(trigger("zombie"), trigger("zombie"), trigger("generate")); err != nil {
 			t.Fatal(err)
 		}
-		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != at {
-			t.Errorf("%+v", got)
+		if err := trigger("attempts"); !errors.Is(err, capri.ErrNotFound) || !strings.Contains(err.Error(), "lost-nodes") {
+			t.Errorf("a lease is no service: %v", err)
 		}
-		if err := db.Store.Trigger(ctx, "cleanip"); !errors.Is(err, capri.ErrNotFound) {
-			t.Errorf("no such service: %v", err)
+		if got, err := db.Store.Triggers(ctx); err != nil || len(got) != 2 || got["zombie"] != at {
+			t.Errorf("%v, %v", got, err)
 		}
-		holder := db.Lease(t, "cleanup")
-		if err := db.Store.ClearTrigger(ctx, old); err != nil {
-			t.Error(err)
+		take("zombie", at, stale, false)
+		take("zombie", at-1, holder, false) // asked for again since it was read
+		take("zombie", at, holder, true)
+		take("zombie", at, holder, false)
+		if got, err := db.Store.Triggers(ctx); err != nil || len(got) != 1 {
+			t.Errorf("the other stays: %v, %v", got, err)
 		}
-		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != at {
-			t.Errorf("cleared by who lost the lease: %+v", got)
+	})
+}
+
+func TestServiceState_keeps_what_is_not_said_and_what_a_newer_leader_said(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		save := func(x store.ServiceState) {
+			t.Helper()
+			if err := db.Store.SaveServiceState(ctx, x); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := db.Store.ClearTrigger(ctx, holder); err != nil {
-			t.Error(err)
+		want := func(x store.ServiceState) {
+			t.Helper()
+			got, found, err := db.Store.ServiceState(ctx, x.Service)
+			if err != nil || !found || got != x {
+				t.Errorf("%+v, %v, %v, want %+v", got, found, err, x)
+			}
 		}
-		if got := lock(t, db.Store, "cleanup"); got.TriggeredAt != 0 {
-			t.Errorf("%+v", got)
+		if _, found, err := db.Store.ServiceState(ctx, "cleanup"); found || err != nil {
+			t.Errorf("%v, %v", found, err)
+		}
+		first := store.ServiceState{Service: "cleanup", Holder: "a", Epoch: 4, StartedAt: 100}
+		save(first)
+		want(first)
+		save(store.ServiceState{Service: "cleanup", Holder: "a", Epoch: 4, StartedAt: 100, CompletedAt: 150, Duration: 50 * time.Millisecond, NextAt: 900, FiredAt: 100})
+		second := store.ServiceState{Service: "cleanup", Holder: "b", Epoch: 5, StartedAt: 200}
+		save(second)
+		second.CompletedAt, second.Duration, second.NextAt, second.FiredAt = 150, 50*time.Millisecond, 900, 100
+		want(second)
+		save(store.ServiceState{Service: "cleanup", Holder: "a", Epoch: 4, StartedAt: 300, CompletedAt: 300, FiredAt: 300})
+		want(second)
+		if all, err := db.Store.ServiceStates(ctx); err != nil || len(all) != 1 {
+			t.Errorf("%v, %v", all, err)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"time"
 
 	sq "github.com/Masterminds/squirrel"
 
@@ -10,15 +12,18 @@ import (
 )
 
 var nodeColumns = []string{"host", "ip", "port", "boot_id", "pool", "slots", "last_check_time", "check_interval", "beat", "lost", "is_stop", "stop_time",
-	"start_time", "memory", "cpu_load", "memory_load", "disk_free", "task_num"}
+	"start_time", "memory", "cpu_load", "memory_load", "disk_free", "task_num", "kill_after_ms", "kill_grace_ms", "lease_wait", "clock_offset_ms", "lost_at"}
 
 // Nodes lists every registration, by name.
 func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
 	var nodes []capri.Node
 	err := query(ctx, s.read, sq.Select(nodeColumns...).From("capri_schedul_cluster").OrderBy("host"), func(r *sql.Rows) error {
 		var n capri.Node
+		var killAfter, killGrace, offset int64
 		err := r.Scan(&n.Name, &n.IP, &n.Port, &n.BootID, &n.Pool, &n.Slots, &n.LastCheckTime, &n.CheckInterval, &n.Beat, &n.Lost, &n.Draining, instant{&n.StopTime},
-			&n.StartTime, &n.MemoryMB, &n.CPULoad, &n.MemoryLoad, &n.DiskFreeMB, &n.TaskNum)
+			&n.StartTime, &n.MemoryMB, &n.CPULoad, &n.MemoryLoad, &n.DiskFreeMB, &n.TaskNum,
+			&killAfter, &killGrace, &n.LeaseWait, &offset, instant{&n.LostAt})
+		n.KillAfter, n.KillGrace, n.ClockOffset = millis(killAfter), millis(killGrace), millis(offset)
 		n.Host = n.Name
 		nodes = append(nodes, n)
 		return err
@@ -26,22 +31,60 @@ func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
 	return nodes, s.fault("list nodes", err)
 }
 
-// RegisterNode takes over the registration of the data directory directoryID under n.BootID. A node of the same name
-// from another directory is refused while its registration is younger than three of its beats.
+// NameTakenError is the refusal of a registration whose name another data directory has. It is a capri.ErrConflict.
+type NameTakenError struct {
+	Name     string
+	BootID   string
+	Beat     int64         // as it was seen: to be watched, and handed back in Node.Beat when it stood still
+	Interval time.Duration // between two of its beats
+	Held     int           // batches that may still run there, although it was watched; 0: it was not, or it beats
+}
+
+func (e *NameTakenError) Error() string {
+	if e.Held > 0 {
+		return fmt.Sprintf("node %q is another data directory, which is silent and still holds %d batches that may run: start the worker on that directory, wait until the masters have called the node lost (capri node list), or give this one another name (--node)", e.Name, e.Held)
+	}
+	return fmt.Sprintf("a worker named %q beats already from another data directory: give this one another name (--node), or stop that one", e.Name)
+}
+
+func (e *NameTakenError) Is(target error) bool { return target == capri.ErrConflict }
+
+// RegisterNode takes over the registration of the data directory directoryID under n.BootID.
+//
+// Where another directory has the name it fails with *NameTakenError, until the caller has watched that one's beat on its own
+// monotonic clock, found that it stands still, and asks again with n.Beat = that beat. (The age of a beat would tell
+// nothing: it was written by another clock's time.) A directory whose worker has left gives its name up at once. One
+// that is silent with batches in hand keeps it: they may run there until its lease is over, and it is the masters who
+// find that out and take the batches back.
 func (s *Store) RegisterNode(ctx context.Context, n capri.Node, directoryID string) error {
 	return s.Write(ctx, "register node "+n.Name, n.Name, func(tx *Tx) error {
 		var dir string
-		var last capri.Instant
+		var seen NameTakenError
 		var interval int
-		found, err := one(ctx, tx.tx, sq.Select("directory_id", "last_check_time", "check_interval").From("capri_schedul_cluster").Where(sq.Eq{"host": n.Name}).
-			Suffix(s.d.ForUpdate), &dir, &last, &interval)
+		var killAfter int64
+		var lost, wait bool
+		found, err := one(ctx, tx.tx, sq.Select("directory_id", "boot_id", "beat", "check_interval", "lost", "kill_after_ms", "lease_wait").
+			From("capri_schedul_cluster").Where(sq.Eq{"host": n.Name}).Suffix(s.d.ForUpdate), &dir, &seen.BootID, &seen.Beat, &interval, &lost, &killAfter, &wait)
 		if err != nil {
 			return err
 		}
-		if found && dir != directoryID && int64(tx.Now-last) < int64(interval)*3000 {
-			return capri.Conflict("a worker named %q beats already from another data directory: give this one another name (--node), or stop that one", n.Name)
+		if found && dir != directoryID && seen.BootID != "" {
+			seen.Name, seen.Interval = n.Name, time.Duration(max(1, interval))*time.Second
+			if n.Beat != seen.Beat {
+				return &seen
+			}
+			// A node without an end of its lease that nobody waits for is standalone: its directory is this database's.
+			if sole := killAfter == 0 && !wait; !lost && !sole {
+				if seen.Held, err = tx.held(n.Name); err != nil {
+					return err
+				}
+				if seen.Held > 0 {
+					return &seen
+				}
+			}
 		}
-		values := sq.Eq{"ip": n.IP, "port": n.Port, "boot_id": n.BootID, "directory_id": directoryID, "pool": n.Pool, "slots": n.Slots,
+		values := sq.Eq{"kill_after_ms": n.KillAfter.Milliseconds(), "kill_grace_ms": n.KillGrace.Milliseconds(), "lease_wait": bit(n.LeaseWait), "lost_at": nil,
+			"ip": n.IP, "port": n.Port, "boot_id": n.BootID, "directory_id": directoryID, "pool": n.Pool, "slots": n.Slots,
 			"last_check_time": int64(tx.Now), "check_interval": n.CheckInterval, "lost": 0, "start_time": int64(tx.Now),
 			"memory": n.MemoryMB, "cpu_load": n.CPULoad, "memory_load": n.MemoryLoad, "disk_free": n.DiskFreeMB, "task_num": 0}
 		if found { // is_stop stays: a drained node that is restarted is still drained
@@ -54,6 +97,35 @@ func (s *Store) RegisterNode(ctx context.Context, n capri.Node, directoryID stri
 	})
 }
 
+// LeaveNode notes that the boot's worker has stopped in order, so that another directory may have the name at once. It
+// does nothing while batches of the node are not over: their jobs run on, and the next worker of the directory takes
+// them over.
+func (s *Store) LeaveNode(ctx context.Context, node, boot string) (left bool, err error) {
+	err = s.Write(ctx, "leave node "+node, node, func(tx *Tx) error {
+		left = false
+		var is string
+		found, err := one(ctx, tx.tx, sq.Select("boot_id").From("capri_schedul_cluster").Where(sq.Eq{"host": node}).Suffix(s.d.ForUpdate), &is)
+		if err != nil || !found || is != boot {
+			return err
+		}
+		held, err := tx.held(node)
+		if err != nil || held > 0 {
+			return err
+		}
+		left = true
+		_, err = tx.exec(sq.Update("capri_schedul_cluster").Set("boot_id", "").Set("task_num", 0).Where(sq.Eq{"host": node}))
+		return err
+	})
+	return left, err
+}
+
+// held counts the batches that a node has claimed and not finished. Claims keep the node's row (proveNode), so who has
+// locked that row counts right.
+func (tx *Tx) held(node string) (n int, err error) {
+	_, err = one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running)}).Suffix(tx.s.d.ForShare), &n)
+	return n, err
+}
+
 // Beat renews the registration of this boot and carries the node's load. ok is false when another boot has taken
 // over, the node was called lost, or somebody removed it: its jobs are no longer its own.
 func (s *Store) Beat(ctx context.Context, n capri.Node) (ok bool, err error) {
@@ -62,7 +134,7 @@ func (s *Store) Beat(ctx context.Context, n capri.Node) (ok bool, err error) {
 		now = sq.Expr("?", int64(s.now()))
 	}
 	text, args, err := sq.Update("capri_schedul_cluster").Set("last_check_time", now).Set("beat", sq.Expr("beat + 1")).
-		Set("cpu_load", n.CPULoad).Set("memory_load", n.MemoryLoad).Set("disk_free", n.DiskFreeMB).Set("task_num", n.TaskNum).
+		Set("cpu_load", n.CPULoad).Set("memory_load", n.MemoryLoad).Set("disk_free", n.DiskFreeMB).Set("task_num", n.TaskNum).Set("clock_offset_ms", n.ClockOffset.Milliseconds()).
 		Where(sq.Eq{"host": n.Name, "boot_id": n.BootID, "lost": 0}).ToSql()
 	if err != nil {
 		return false, err
@@ -88,18 +160,29 @@ func (tx *Tx) DrainNode(name string, drain bool) error {
 	return err
 }
 
-// RemoveNode forgets a registration that has no batches in hand.
+// removableAfter is how silent a node with batches in hand must be before it is removed: longer than one keeps its jobs
+// without an answer, so that only a node that is told to wait has to be judged by the person who removes it.
+const removableAfter = 3 * time.Minute
+
+// RemoveNode forgets a registration. What a silent node still has in hand is taken from it by the service of lost nodes.
 func (tx *Tx) RemoveNode(name string) error {
+	var beat capri.Instant
 	busy := 0
+	found, err := one(tx.ctx, tx.tx, sq.Select("last_check_time").From("capri_schedul_cluster").Where(sq.Eq{"host": name}).Suffix(tx.s.d.ForUpdate), &beat)
+	if err == nil && !found {
+		err = capri.NotFound("there is no node %q", name)
+	}
+	if err != nil {
+		return err
+	}
 	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("task_work").Where(sq.Eq{"node": name, "state": []int{1, 2}}).Suffix(tx.s.d.ForShare), &busy); err != nil {
 		return err
 	}
-	if busy > 0 {
-		return capri.Conflict("node %q still has %d batches assigned or running: drain it and wait", name, busy)
+	if busy > 0 && tx.Now.Sub(beat) < removableAfter {
+		return capri.Conflict("node %q still has %d batches assigned or running: drain it and wait, or wait until it has been silent for %s", name, busy, removableAfter)
 	}
-	n, err := tx.exec(sq.Delete("capri_schedul_cluster").Where(sq.Eq{"host": name}))
-	if err == nil && n == 0 {
-		return capri.NotFound("there is no node %q", name)
-	}
+	_, err = tx.exec(sq.Delete("capri_schedul_cluster").Where(sq.Eq{"host": name}))
 	return err
 }
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

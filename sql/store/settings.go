@@ -9,15 +9,45 @@ import (
 )
 
 // Settings are rows of dic_data that may change while Capri runs; a row that is missing means the default. What is
-// fixed for a process's life is configuration (package conf).
+// fixed for a process's life is configuration (package conf). The names the seed gives are kept, with its spelling.
 const (
-	// LatestScheduleTime is business time: batches with a later schedule_time stay waiting. Empty: none do.
-	LatestScheduleTime = "latest_schedule_time"
-	// CronHorizonMinutes is how far ahead the due list holds cron fires.
-	CronHorizonMinutes = "cron_horizon_minutes"
+	LatestScheduleTime  = "latest_schedule_time"     // business time: batches with a later schedule_time stay waiting
+	CronHorizonMinutes  = "cron_horizon_minutes"     // how far ahead the due list holds cron fires
+	RescheduleMinutes   = "task_need_reschudle_time" // assigned for so long and not claimed: given to another node
+	BigTaskMinutes      = "bigtask_minutes"          // a run longer than this is told to its owner (seed 002 §1.8)
+	BigTaskDiffers      = "bigtask_differs_percent"  // yesterday's duration replaces the expected one where it differs more
+	BigTaskDiffersLeast = "bigtask_differs_minutes"  // and by at least so much
+	ArchiveDays         = "archive_after_days"       // finished batches older than this are archived; 0: never
+
+	// Thresholds of the monitor; 0 turns one off.
+	RescheduledIn10Important = "rescheduled_10min_important" // more than so many taken from one node within ten minutes
+	RescheduledIn10Severe    = "rescheduled_10min_severe"
+	RescheduledIn30Important = "rescheduled_30min_important"
+	RescheduledIn30Severe    = "rescheduled_30min_severe"
+	GenerateImportant        = "generate_important_minutes" // a mark takes longer
+	GenerateSevere           = "generate_severe_minutes"
+	DependencyImportant      = "dependency_important_minutes" // a round takes longer
+	DependencySevere         = "dependency_severe_minutes"
+	TimeoutAge               = "timeout_age_minutes"     // the time-out service's last complete run is older
+	ServiceAge               = "service_age_minutes"     // any other service's last complete run is so much overdue
+	ReadyImportant           = "ready_important_minutes" // a ready batch with a free node waits longer
+	MastersImportant         = "masters_important"       // fewer masters than this; the seed says 5
+	MastersSevere            = "masters_severe"          // the seed says 3
+	WorkersImportant         = "workers_important"       // the seed says 10
+	WorkersSevere            = "workers_severe"          // the seed says 5
+	NodeCPUPercent           = "node_cpu_percent"        // load per CPU
+	NodeMemoryPercent        = "node_memory_percent"
+	NodeDiskFreeMB           = "node_disk_free_mb"
+	ClockOffsetMS            = "clock_offset_ms" // a process's clock differs from the database's by more
 )
 
-var settingDefaults = map[string]string{LatestScheduleTime: "", CronHorizonMinutes: "10"}
+var settingDefaults = map[string]string{
+	LatestScheduleTime: "", CronHorizonMinutes: "10", RescheduleMinutes: "5", BigTaskMinutes: "120", BigTaskDiffers: "50", BigTaskDiffersLeast: "10", ArchiveDays: "90",
+	RescheduledIn10Important: "3", RescheduledIn10Severe: "5", RescheduledIn30Important: "10", RescheduledIn30Severe: "15",
+	GenerateImportant: "10", GenerateSevere: "15", DependencyImportant: "5", DependencySevere: "10", TimeoutAge: "2", ServiceAge: "5", ReadyImportant: "5",
+	MastersImportant: "0", MastersSevere: "0", WorkersImportant: "0", WorkersSevere: "0",
+	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000",
+}
 
 // Setting gives a setting's value, or its default.
 func (s *Store) Setting(ctx context.Context, name string) (string, error) {

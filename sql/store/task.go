@@ -21,23 +21,46 @@ import (
 // (id, version) instead of copying what they run.
 
 // taskColumns are what scanTask reads, in its order.
-var taskColumns = []string{"t.id", "t.version", "t.definition", "t.expected_minutes", "t.app", "t.submitter", "t.created_at", "t.updated_at", "t.deleted_at"}
+var taskColumns = []string{"t.id", "t.version", "t.definition", "t.name", "t.task_group", "t.owner", "t.output_period", "t.enabled",
+	"t.expected_minutes", "t.app", "t.submitter", "t.created_at", "t.updated_at", "t.deleted_at"}
 
 // versionColumns are the same of one version. A deletion is a version, too.
-var versionColumns = []string{"h.task_id", "h.version", "h.definition", "t.expected_minutes", "t.app", "t.submitter", "t.created_at", "h.changed_at",
+var versionColumns = []string{"h.task_id", "h.version", "h.definition", "t.name", "t.task_group", "t.owner", "h.output_period", "h.enabled", "t.expected_minutes", "t.app", "t.submitter", "t.created_at", "h.changed_at",
 	"CASE WHEN h.deleted = 1 THEN h.changed_at END"}
 
 func scanTask(r *sql.Rows) (*capri.Task, error) {
 	var t capri.Task
-	var definition sql.RawBytes // decoded before the next row, so it need not be copied
-	err := r.Scan(&t.ID, &t.Version, &definition, &t.ExpectedMinutes, &t.App, &t.Submitter, &t.CreatedAt, &t.UpdatedAt, instant{&t.DeletedAt})
+	var definition, name, group, owner sql.RawBytes // looked at before the next row, so they need not be copied
+	var period capri.Period
+	var enabled bool
+	err := r.Scan(&t.ID, &t.Version, &definition, &name, &group, &owner, &period, &enabled, &t.ExpectedMinutes, &t.App, &t.Submitter, &t.CreatedAt, &t.UpdatedAt, instant{&t.DeletedAt})
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(definition, &t.Spec); err != nil {
-		return nil, fmt.Errorf("definition of task %d version %d: %w", t.ID, t.Version, err)
+	if t.Spec, err = decodeSpec(definition, name, period); err != nil {
+		t.Broken = err.Error()
+		if _, err := capri.ParsePeriod(period.String()); err != nil {
+			period = 0 // nobody could read a list with its name in it
+		}
+		t.Spec = capri.Spec{Name: string(name), Group: string(group), Owner: string(owner), Period: period, Enabled: enabled}
 	}
 	return &t, nil
+}
+
+// decodeSpec reads a definition. Somebody may have written it by hand, so it is held against what its row says: one that
+// says something else would make batches of another task or another period. A field that is not known is left out, since
+// a newer Capri may have written it during an upgrade.
+func decodeSpec(definition, name []byte, period capri.Period) (spec capri.Spec, err error) {
+	err = json.Unmarshal(definition, &spec)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the stored definition cannot be read: %w (apply the task's file again)", err)
+	case spec.Name != string(name):
+		err = fmt.Errorf("the stored definition says the name %q, its row says %q (apply the task's file again)", spec.Name, name)
+	case spec.Period != period:
+		err = fmt.Errorf("the stored definition says the period %s, its row says %s (apply the task's file again)", spec.Period, period)
+	}
+	return spec, err
 }
 
 // TaskFilter selects tasks. Zero fields select all that live.
@@ -184,6 +207,7 @@ type TaskChange struct {
 	Enabled bool
 	Deleted bool
 	Spec    capri.Spec
+	Broken  string // why the definition cannot be read; Spec is then empty
 }
 
 // TaskHistory lists a task's versions, the newest first.
@@ -198,7 +222,7 @@ func (s *Store) TaskHistory(ctx context.Context, id capri.TaskID) ([]TaskChange,
 			return err
 		}
 		if err := json.Unmarshal(definition, &c.Spec); err != nil {
-			return fmt.Errorf("definition of task %d version %d: %w", id, c.Version, err)
+			c.Spec, c.Broken = capri.Spec{}, "the stored definition cannot be read: "+err.Error()
 		}
 		all = append(all, c)
 		return nil
@@ -435,12 +459,16 @@ func (tx *Tx) firstMark(old storedTask, validFrom capri.Instant) (capri.Instant,
 	if first <= old.firstMark || validFrom == old.validFrom {
 		return min(first, old.firstMark), nil
 	}
-	var earliest capri.Instant
-	_, err := one(tx.ctx, tx.tx, sq.Select("MIN(schedule_time)").From("task_work").Where(sq.Eq{"task_id": int64(old.id)}), instant{&earliest})
-	if earliest != 0 {
-		first = min(first, earliest)
+	for _, table := range []string{"task_work", archiveTable} {
+		var earliest capri.Instant
+		if _, err := one(tx.ctx, tx.tx, sq.Select("MIN(schedule_time)").From(table).Where(sq.Eq{"task_id": int64(old.id)}), instant{&earliest}); err != nil {
+			return 0, err
+		}
+		if earliest != 0 {
+			first = min(first, earliest)
+		}
 	}
-	return first, err
+	return first, nil
 }
 
 // remember writes the versions just made into the history.
@@ -541,6 +569,32 @@ func (s *Store) CountTakingPart(ctx context.Context, p capri.Period, mark capri.
 	return n, s.fault("count the tasks of a mark", err)
 }
 
+// MissingBatches lists tasks that took part in a complete mark and have neither a batch of it nor a failed generation: a
+// fault of ours, or somebody deleted a row. It gives the first so many by id. Who was disabled when the mark was made, and
+// is enabled again, is not missed.
+func (s *Store) MissingBatches(ctx context.Context, p capri.Period, mark capri.Instant, no capri.BatchNo, limit int) ([]capri.TaskID, error) {
+	var ids []capri.TaskID
+	err := query(ctx, s.read, missingBatches(p, mark, no, limit), func(r *sql.Rows) error {
+		var id capri.TaskID
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, s.fault("look for missing batches", err)
+}
+
+func missingBatches(p capri.Period, mark capri.Instant, no capri.BatchNo, limit int) sq.SelectBuilder {
+	return takingPart(sq.Select("t.id"), p, mark).
+		Join("generate_mark m ON m.period = ? AND m.mark = ? AND m.complete = 1", int(p), int64(mark)).
+		Where(`(t.updated_at <= m.completed_at OR EXISTS (SELECT 1 FROM task_history h
+			WHERE h.task_id = t.id AND h.version = (SELECT MAX(v.version) FROM task_history v WHERE v.task_id = t.id AND v.changed_at <= m.completed_at)
+			AND h.enabled = 1 AND h.deleted = 0 AND h.output_period = m.period))`).
+		Where("NOT EXISTS (SELECT 1 FROM task_work w WHERE w.task_id = t.id AND w.batch_no = ?)", string(no)).
+		Where("NOT EXISTS (SELECT 1 FROM "+archiveTable+" a WHERE a.task_id = t.id AND a.batch_no = ?)", string(no)).
+		Where("NOT EXISTS (SELECT 1 FROM generate_failure f WHERE f.period = m.period AND f.mark = m.mark AND f.task_id = t.id)").
+		OrderBy("t.id").Limit(uint64(limit))
+}
+
 // takingPart asks the history only about tasks edited after the mark; for all others, which is nearly all, the
 // newest version is what was in force.
 func takingPart(q sq.SelectBuilder, p capri.Period, mark capri.Instant) sq.SelectBuilder {
@@ -614,6 +668,9 @@ func withoutZeros(fields map[string]any) {
 
 // checkTask refuses what would not fit its column; SQLite would take it, and MySQL refuse the move.
 func checkTask(t *capri.Task) error {
+	if t.Broken != "" { // it is not whole, and must not become the newest version
+		return capri.Conflict("task %s: %s", t.Name, t.Broken)
+	}
 	for _, p := range t.Parents {
 		if p.TaskID == 0 {
 			return fmt.Errorf("task %s: parent %s has no id yet", t.Name, p.Task)

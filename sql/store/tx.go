@@ -12,6 +12,7 @@ import (
 	sq "github.com/Masterminds/squirrel"
 
 	"capri"
+	"capri/internal/failpoint"
 )
 
 // Tx is one write transaction. It knows who acts and what time it is, so that all its rows agree.
@@ -19,9 +20,10 @@ type Tx struct {
 	ctx   context.Context
 	tx    *sql.Tx
 	s     *Store
-	Now   capri.Instant // the database's clock when the transaction began
-	who   string        // for batch_event: a service, a node, a person, an app
-	epoch capri.Epoch   // of the service's lease; 0 for others
+	Now   capri.Instant           // the database's clock when the transaction began
+	who   string                  // for batch_event: a service, a node, a person, an app
+	epoch capri.Epoch             // of the service's lease; 0 for others
+	names map[capri.TaskID]string // of tasks that an alert named in this transaction
 }
 
 // tries bounds how often a whole transaction is run again after a deadlock, a lock time-out or a lost connection. With
@@ -83,8 +85,14 @@ func (s *Store) once(ctx context.Context, tx *Tx, lease *capri.Lease, fn func(*T
 	if err := fn(tx); err != nil {
 		return err
 	}
+	if err := failpoint.Cut(failpoint.BeforeCommit); err != nil {
+		return err
+	}
 	done = true
-	return t.Commit()
+	if err := t.Commit(); err != nil {
+		return err
+	}
+	return failpoint.Cut(failpoint.AfterCommit)
 }
 
 // begin reads the clock and, for a service, proves its epoch, in one round trip.
@@ -183,23 +191,26 @@ func (s *Store) fault(what string, err error) error {
 		return err // ours already: it says what people need
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", what, err)
-	case s.d.IsDown(err):
-		return &downError{what: what, err: err}
+	}
+	if why := s.d.Down(err); why != "" {
+		return &DownError{Why: why, what: what, err: err}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// downError keeps the driver's words for the log while its kind is "not reachable".
-type downError struct {
+// DownError keeps the driver's words for the log while its kind is "not reachable". Why is what people read, as the end
+// of "the database …".
+type DownError struct {
+	Why  string
 	what string
 	err  error
 }
 
-func (e *downError) Error() string {
-	return e.what + ": the database does not answer (" + e.err.Error() + ")"
+func (e *DownError) Error() string {
+	return e.what + ": the database " + e.Why + " (" + e.err.Error() + ")"
 }
-func (e *downError) Is(target error) bool { return target == capri.ErrUnavailable }
-func (e *downError) Unwrap() error        { return e.err }
+func (e *DownError) Is(target error) bool { return target == capri.ErrUnavailable }
+func (e *DownError) Unwrap() error        { return e.err }
 
 // instant maps 0 to NULL and back.
 type instant struct{ p *capri.Instant }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 
 	sq "github.com/Masterminds/squirrel"
 
@@ -40,19 +42,24 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	return c, s.fault("count batches", err)
 }
 
-// BatchesByID reads batches with their tasks' names; those that do not exist are missing from the answer.
+// BatchesByID reads batches with their tasks' names, archived ones too; those that do not exist are missing from the
+// answer.
 func (s *Store) BatchesByID(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]BatchRow, error) {
 	out := make(map[capri.BatchID]BatchRow, len(ids))
-	for _, part := range chunks(ids, s.d.ChunkRows) {
-		err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From("task_work w").Join("task t ON t.id = w.task_id").Where(idIn("w.id", part)), func(r *sql.Rows) error {
-			var row BatchRow
-			var err error
-			row.Batch, err = scanBatch(r, &row.Task)
-			out[row.ID] = row
-			return err
-		})
-		if err != nil {
-			return nil, s.fault("read batches", err)
+	for _, table := range []string{"task_work", archiveTable} {
+		left := slices.DeleteFunc(slices.Clone(ids), func(id capri.BatchID) bool { return out[id].ID != 0 })
+		for _, part := range chunks(left, s.d.ChunkRows) {
+			err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From(table+" w").Join("task t ON t.id = w.task_id").Where(idIn("w.id", part)), func(r *sql.Rows) error {
+				var row BatchRow
+				var err error
+				row.Batch, err = scanBatch(r, &row.Task)
+				row.Archived = table == archiveTable
+				out[row.ID] = row
+				return err
+			})
+			if err != nil {
+				return nil, s.fault("read batches", err)
+			}
 		}
 	}
 	return out, nil
@@ -64,23 +71,33 @@ type LatestKey struct {
 	No   capri.BatchNo
 }
 
-// LatestOf reads the runs that count of every given task and batch_no, the combinations that exist.
+// LatestOf reads the runs that count of every given task and batch_no, the combinations that exist, archived ones too.
 func (s *Store) LatestOf(ctx context.Context, tasks []capri.TaskID, nos []capri.BatchNo) (map[LatestKey]capri.Batch, error) {
 	out := map[LatestKey]capri.Batch{}
+	for _, table := range []string{"task_work", archiveTable} {
+		if err := s.latestOf(ctx, table, tasks, nos, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) latestOf(ctx context.Context, table string, tasks []capri.TaskID, nos []capri.BatchNo, out map[LatestKey]capri.Batch) error {
 	for _, some := range chunks(tasks, s.d.ChunkRows) {
 		for _, part := range chunks(nos, s.d.ChunkRows) {
-			err := query(ctx, s.read, sq.Select(batchColumns...).From("task_work w").Where(idIn("w.task_id", some)).
+			err := query(ctx, s.read, sq.Select(batchColumns...).From(table+" w").Where(idIn("w.task_id", some)).
 				Where(sq.Eq{"w.batch_no": texts(part), "w.latest": 1}), func(r *sql.Rows) error {
 				b, err := scanBatch(r)
+				b.Archived = table == archiveTable
 				out[LatestKey{b.TaskID, b.BatchNo}] = b
 				return err
 			})
 			if err != nil {
-				return nil, s.fault("read latest runs", err)
+				return s.fault("read latest runs", err)
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // UnmetOf lists the unmet conditions of many batches at once, as ConditionsOf does for one. A group of parents of which
@@ -126,7 +143,7 @@ func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.Bat
 			return nil, s.fault("read unmet conditions", err)
 		}
 	}
-	return out, nil
+	return out, s.withArchived(ctx, slices.Collect(maps.Values(out))...)
 }
 
 // AlertRow is a line of the outbox.

@@ -21,8 +21,8 @@ import (
 )
 
 // walk is a random walk of everything that changes batches at once: a placer, the dependency service, workers whose
-// processes are replaced under them and who repeat themselves, and people who kill, hold, run again and change their
-// mind. Afterwards the rows and their history have to agree with the rules of design §4, and all has to come to an end.
+// processes are replaced under them and who repeat themselves, people who kill, hold, run again and change their
+// mind, and the archive. Afterwards the rows and their history have to agree with the rules of design §4, and all has to come to an end.
 type walk struct {
 	*world
 	seed    uint64
@@ -61,7 +61,7 @@ func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for i, actor := range []func(*rand.Rand, *store.Store) error{
-			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.rerunner, w.rerunner,
+			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.rerunner, w.rerunner, w.archivist(),
 		} {
 			wg.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -362,6 +362,19 @@ func (w *walk) rerunner(rng *rand.Rand, s *store.Store) error {
 	return nil
 }
 
+// archivist moves what has finished into the archive at once, while others run it again or wait for it.
+func (w *walk) archivist() func(*rand.Rand, *store.Store) error {
+	lease := w.Lease(w.t, "cleanup")
+	return func(rng *rand.Rand, s *store.Store) error {
+		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
+		n, err := s.ArchiveBatches(w.ctx, lease, w.Clock.Now(), w.some(rng, 1+rng.IntN(5)))
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.took["archived"] += n
+		return err
+	}
+}
+
 // end lets everything come to its end: nobody holds, kills or withdraws, every job succeeds. No batch may be left.
 func (w *walk) end() {
 	t := w.t
@@ -403,7 +416,7 @@ func (w *walk) end() {
 			require.NoError(t, err)
 		}
 		left := 0
-		rows, err := w.Store.Batches(w.ctx, store.BatchFilter{Limit: 10_000})
+		rows, err := w.Store.Batches(w.ctx, store.BatchFilter{Archived: true, Limit: 10_000})
 		require.NoError(t, err)
 		for _, r := range rows {
 			switch {
@@ -428,7 +441,7 @@ func (w *walk) check() {
 	n, err := w.Store.SweepUnmet(w.ctx, w.dependency)
 	require.NoError(t, err)
 	require.Zero(t, n, "wrong counts of unmet conditions")
-	rows, err := w.Store.Batches(w.ctx, store.BatchFilter{AllRuns: true, Limit: 10_000})
+	rows, err := w.Store.Batches(w.ctx, store.BatchFilter{AllRuns: true, Archived: true, Limit: 10_000})
 	require.NoError(t, err)
 	require.Len(t, rows, len(w.runs))
 	latest := map[store.LatestKey]int{}

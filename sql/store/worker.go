@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
@@ -43,7 +44,32 @@ func (s *Store) Claim(ctx context.Context, node, boot string, limit int) ([]Clai
 	if err != nil || len(mine) == 0 {
 		return nil, err
 	}
-	return s.claimed(ctx, mine)
+	all, err := s.claimed(ctx, mine)
+	if err != nil {
+		return nil, err
+	}
+	out := all[:0]
+	for _, c := range all {
+		if c.Task.Broken == "" {
+			out = append(out, c)
+		} else if err := s.endUnreadable(ctx, node, c); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// endUnreadable fails a batch whose snapshot somebody has broken by hand: nobody can tell what it is to run, and it must
+// not keep the others of its node from starting.
+func (s *Store) endUnreadable(ctx context.Context, node string, c Claimed) error {
+	return s.Write(ctx, "end a batch that cannot be read", node, func(tx *Tx) error {
+		ending := tx.ending(capri.Failed, fmt.Sprintf("version %d of its task: %s", c.TaskVersion, c.Task.Broken))
+		ending.from = func(r locked) bool {
+			return r.State == capri.Running && !r.Started && r.Node == node && r.Attempt == c.Attempt
+		}
+		_, err := tx.change([]capri.BatchID{c.ID}, ending)
+		return err
+	})
 }
 
 // proveNode fails unless the registration is this boot's and not lost; the row is kept until commit.
@@ -92,7 +118,7 @@ func (s *Store) claimed(ctx context.Context, rows []locked) ([]Claimed, error) {
 	for i, b := range batches {
 		t := tasks[keys[i]]
 		if t == nil {
-			return nil, fmt.Errorf("claim batch %d: version %d of task %d is missing", b.ID, b.TaskVersion, b.TaskID)
+			t = &capri.Task{ID: b.TaskID, Version: b.TaskVersion, Broken: "that version is missing in task_history"}
 		}
 		out[i] = Claimed{Batch: b, Task: t, Inputs: inputs[b.ID]}
 	}
@@ -198,8 +224,35 @@ func (tx *Tx) ending(how capri.FinishState, why string) change {
 	return c
 }
 
+// nameTasks reads the names of the rows' tasks at once, for the alerts about them.
+func (tx *Tx) nameTasks(rows []locked) error {
+	if tx.names == nil {
+		tx.names = map[capri.TaskID]string{}
+	}
+	var ids []capri.TaskID
+	for _, r := range rows {
+		if _, known := tx.names[r.TaskID]; !known {
+			tx.names[r.TaskID] = fmt.Sprintf("task %d", r.TaskID)
+			ids = append(ids, r.TaskID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return tx.query(sq.Select("id", "name").From("task").Where(idIn("id", ids)), func(r *sql.Rows) error {
+		var id capri.TaskID
+		var name string
+		err := r.Scan(&id, &name)
+		tx.names[id] = name
+		return err
+	})
+}
+
 // taskName is for what people read; a failure is rare enough to ask.
 func (tx *Tx) taskName(id capri.TaskID) string {
+	if name, known := tx.names[id]; known {
+		return name
+	}
 	name := fmt.Sprintf("task %d", id)
 	_, _ = one(tx.ctx, tx.tx, sq.Select("name").From("task").Where(sq.Eq{"id": int64(id)}), &name) // the alert is worth more than the name
 	return name
@@ -237,24 +290,37 @@ func (s *Store) FinishAttempts(ctx context.Context, node string, results []Resul
 		by[r.Batch] = r
 	}
 	for _, ids := range chunks(keysOf(by), s.d.ChunkRows) {
-		n := 0
+		n, late := 0, 0
 		err := s.Write(ctx, "report results", node, func(tx *Tx) error {
-			n, err = tx.finish(ids, node, by)
+			n, late, err = tx.finish(ids, node, by)
 			return err
 		})
 		if err != nil {
 			return finished, err
+		}
+		if late > 0 {
+			s.log.Info("reported ends change nothing: these attempts were given away or had ended before", "node", node, "attempts", late, "of", len(ids))
 		}
 		finished += n
 	}
 	return finished, nil
 }
 
-func (tx *Tx) finish(ids []capri.BatchID, node string, by map[capri.BatchID]Result) (int, error) {
+func (tx *Tx) finish(ids []capri.BatchID, node string, by map[capri.BatchID]Result) (done, late int, err error) {
 	rows, err := tx.lock(ids)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool {
+		return r.State != capri.Running || r.Node != node || r.Attempt != by[r.ID].Number
+	})
+	done, err = tx.endAttempts(rows, by)
+	return done, len(ids) - len(rows), err
+}
+
+// endAttempts ends running attempts, which this transaction has locked and compared, as their results say. It returns
+// how many runs are over with them.
+func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, error) {
 	// Alike ends are written by one statement; thousands of successes a second are the ordinary case.
 	type end struct {
 		how    capri.FinishState
@@ -269,9 +335,6 @@ func (tx *Tx) finish(ids []capri.BatchID, node string, by map[capri.BatchID]Resu
 	done := 0
 	for _, r := range rows {
 		res := by[r.ID]
-		if r.State != capri.Running || r.Node != node || r.Attempt != res.Number {
-			continue
-		}
 		e := end{why: res.Message, memory: res.MemoryMB, procs: res.Processes}
 		switch {
 		case res.Outcome == Succeeded:

@@ -5,8 +5,7 @@
 //
 // and the same with .err. It promises that a reader needs as much memory as it asks for, however big the file
 // and however long its lines, that an offset stays good across the renaming, and that nothing outside the
-// directory is read or written, whatever a name says. It leaves to others who may read a log, and to cleanup
-// when it is deleted.
+// directory is read or written, whatever a name says. It leaves to others who may read a log and when Clean is due.
 package logs
 
 import (
@@ -17,6 +16,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
 	"capri"
 )
@@ -102,6 +105,56 @@ func (d *Dir) Finish(names ...string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Clean removes the logs of attempts that are over, to which nothing has happened since before; held tells which are
+// not over. It gives the number of files that are gone.
+func (d *Dir) Clean(before time.Time, held func(capri.Attempt) bool) (removed int, err error) {
+	entries, err := fs.ReadDir(d.root.FS(), ".")
+	if err != nil {
+		err = fmt.Errorf("clean up logs: %w", err)
+	}
+	for _, e := range entries {
+		a, ok := attemptOf(e.Name())
+		if !ok || held(a) {
+			continue
+		}
+		info, e2 := e.Info()
+		if e2 != nil || lastChange(info).After(before) {
+			continue
+		}
+		if e2 = d.root.Remove(e.Name()); e2 != nil {
+			err = errors.Join(err, fmt.Errorf("clean up log %s: %w", e.Name(), e2))
+			continue
+		}
+		removed++
+	}
+	return removed, err
+}
+
+// attemptOf reads the attempt from a file's name; what is named otherwise is not ours.
+func attemptOf(file string) (a capri.Attempt, ok bool) {
+	name := strings.TrimSuffix(strings.TrimSuffix(file, done), running)
+	if name == file || check(name) != nil {
+		return a, false
+	}
+	parts := strings.Split(strings.TrimSuffix(name, filepath.Ext(name)), "_")
+	n := len(parts)
+	batch, err1 := strconv.ParseInt(parts[n-2], 10, 64)
+	number, err2 := strconv.Atoi(parts[n-1])
+	return capri.Attempt{Batch: capri.BatchID(batch), Number: number}, err1 == nil && err2 == nil
+}
+
+// lastChange is when a file was written to or renamed: the log of a job that was silent for its last days is as old as
+// its end, which is when it was marked as done.
+func lastChange(info fs.FileInfo) time.Time {
+	at := info.ModTime()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		if renamed := time.Unix(st.Ctim.Unix()); renamed.After(at) {
+			at = renamed
+		}
+	}
+	return at
 }
 
 // Chunk is a part of a log.

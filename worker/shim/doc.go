@@ -20,6 +20,7 @@
 //
 //   - the worker: jobs go on, their ends go to the journal. The next worker connects, gets one snapshot of what
 //     runs and what ended, and then what ends. Without worker and jobs the shim leaves; the journal stays.
+//   - the worker, and the node's lease runs out: the shim ends its jobs by itself (lease.go).
 //   - the shim: the kernel kills the main process of each job, the supervisor what they had started. Exits in
 //     the journal are good; every other attempt that was taken is lost, and known to be.
 //   - both: the same, done by the next worker.

@@ -33,10 +33,19 @@ func (s *shim) forkJobs() {
 			s.queue = nil
 		}
 		killed := next.job.killed
+		late := s.tooLate(&next.spec)
+		if late && !killed {
+			next.job.lapsed = true
+		}
 		s.mu.Unlock()
 
-		err := errors.New("killed before it was started")
-		if !killed {
+		var err error
+		switch {
+		case killed:
+			err = errors.New("killed before it was started")
+		case late:
+			err = errors.New("the node's lease was too old to start it")
+		default:
 			err = s.fork(next.job, &next.spec)
 		}
 		if err != nil {

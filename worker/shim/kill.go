@@ -19,6 +19,7 @@ func (s *shim) kill(kills []Kill) {
 		if k.Grace != 0 {
 			j.grace = k.Grace
 		}
+		j.lapsed = j.lapsed || k.Lapsed
 		switch {
 		case j.pid == 0: // the forker ends it
 			j.killed = true
@@ -44,7 +45,8 @@ func (s *shim) timeOut(j *job) {
 // terminate starts the end of j, which is in s.pids; the caller holds mu.
 func (s *shim) terminate(j *job) {
 	deadline := time.Now().Add(j.grace)
-	if !j.deadline.IsZero() {
+	told := !j.deadline.IsZero()
+	if told {
 		j.lapse.Stop()
 		deadline = earlier(j.deadline, deadline)
 	}
@@ -54,6 +56,11 @@ func (s *shim) terminate(j *job) {
 		defer s.mu.Unlock()
 		s.signal(j, syscall.SIGKILL)
 	})
+	// Once: many programs take a second SIGTERM for impatience and leave their tidying up half done, and at a
+	// lease's end the worker and we both say it.
+	if told {
+		return
+	}
 	s.signal(j, syscall.SIGTERM)
 	s.signal(j, syscall.SIGCONT) // a stopped process would not see the other
 }

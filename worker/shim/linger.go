@@ -2,6 +2,7 @@ package shim
 
 import (
 	"log"
+	"syscall"
 	"time"
 )
 
@@ -22,7 +23,7 @@ const (
 
 // awaitSessions ends lingering jobs. One look at /proc serves all of them, because they come by the thousand
 // when a worker's lease is lost. The leader is reaped, so here its number alone proves nothing: Members checks
-// start times, KillMember uses pidfds.
+// start times, SignalMember uses pidfds.
 func (s *shim) awaitSessions() {
 	var waiting []*lingering
 	for {
@@ -78,7 +79,7 @@ func (s *shim) lingersOn(l *lingering, members []int, sessions map[int]uint64) b
 		return false
 	}
 	for _, pid := range members {
-		if err := KillMember(pid, sessions); err != nil {
+		if err := SignalMember(pid, sessions, syscall.SIGKILL); err != nil {
 			log.Printf("attempt %s: %v", l.job.attempt, err)
 		}
 	}

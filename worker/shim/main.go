@@ -80,6 +80,7 @@ func run(dir string) error {
 	go s.forkJobs()
 	go s.reapJobs()
 	go s.awaitSessions()
+	go s.watchLease()
 	go s.flushExits()
 	go s.accept(listener)
 	time.AfterFunc(lonelyFor, s.wakeFlusher)

@@ -15,6 +15,7 @@ import (
 // Stat is the part of /proc/<pid>/stat that identifies a process.
 type Stat struct {
 	State      byte // Z: dead, not yet reaped
+	Parent     int
 	Group      int
 	Session    int
 	StartTicks uint64 // since boot, in hundredths of a second
@@ -32,6 +33,7 @@ func ReadStat(pid int) (Stat, error) {
 		return Stat{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
 	}
 	s := Stat{State: f[0][0]}
+	s.Parent, _ = strconv.Atoi(string(f[1]))
 	s.Group, _ = strconv.Atoi(string(f[2]))
 	s.Session, _ = strconv.Atoi(string(f[3]))
 	s.StartTicks, err = strconv.ParseUint(string(f[19]), 10, 64)
@@ -72,40 +74,59 @@ func ProgramID(path string) (string, error) {
 	return fmt.Sprintf("%d:%d:%d:%d.%09d", st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec), nil
 }
 
-// bootTicks is the present in the unit of Stat.StartTicks: what is forked from now on has at least this.
-func bootTicks() uint64 {
+// Now is the time since the host booted (CLOCK_BOOTTIME). Leases are counted on it: worker and shim read the same
+// clock, nobody sets it, it survives both, and it goes on while the host sleeps.
+func Now() time.Duration {
 	const clockBoottime = 7
 	var ts syscall.Timespec
 	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); e != 0 {
-		return 0 // then every member of a session counts as ours
+		return 0 // no Linux that Go runs on; then every member of a session counts as ours, and no lease ends
 	}
-	return uint64(ts.Nano() / int64(10*time.Millisecond))
+	return time.Duration(ts.Nano())
 }
+
+// bootTicks is the present in the unit of Stat.StartTicks: what is forked from now on has at least this.
+func bootTicks() uint64 { return uint64(Now() / (10 * time.Millisecond)) }
 
 // Members finds the living processes of sessions: session id → boot ticks before which it did not exist.
 // The ticks keep a stranger out who got the number of a session that had ended. The answer maps pids to
 // sessions.
 func Members(sessions map[int]uint64) (map[int]int, error) {
+	found := map[int]int{}
+	return found, eachProcess(func(pid int) {
+		if session, ok := memberOf(pid, sessions); ok {
+			found[pid] = session
+		}
+	})
+}
+
+// Children finds the children of a process, dead ones that it has not reaped included: pid → start ticks. Those of a
+// shim lead the sessions of its jobs.
+func Children(parent int) (map[int]uint64, error) {
+	found := map[int]uint64{}
+	return found, eachProcess(func(pid int) {
+		if s, err := ReadStat(pid); err == nil && s.Parent == parent {
+			found[pid] = s.StartTicks
+		}
+	})
+}
+
+func eachProcess(f func(pid int)) error {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	names, err := proc.Readdirnames(-1)
 	proc.Close()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return fmt.Errorf("list processes: %w", err)
 	}
-	found := map[int]int{}
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if session, ok := memberOf(pid, sessions); ok {
-			found[pid] = session
+		if pid, err := strconv.Atoi(name); err == nil {
+			f(pid)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 func memberOf(pid int, sessions map[int]uint64) (int, bool) {
@@ -117,9 +138,9 @@ func memberOf(pid int, sessions map[int]uint64) (int, bool) {
 	return s.Session, ok && s.StartTicks >= since
 }
 
-// KillMember sends SIGKILL to pid if it is (still) a member of one of sessions. The handle is a pidfd and is
+// SignalMember sends sig to pid if it is (still) a member of one of sessions. The handle is a pidfd and is
 // taken before the check, so that the signal reaches the process that was checked or nobody.
-func KillMember(pid int, sessions map[int]uint64) error {
+func SignalMember(pid int, sessions map[int]uint64, sig syscall.Signal) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return err
@@ -128,8 +149,8 @@ func KillMember(pid int, sessions map[int]uint64) error {
 	if _, ok := memberOf(pid, sessions); !ok {
 		return nil
 	}
-	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill process %d: %w", pid, err)
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 // Version is what this shim can do. A worker may meet a shim that is older or newer than itself (upgrades
 // happen while jobs run), so fields and messages are added and never change their meaning: inventory, kill,
 // exits and acks of any version can be spoken by any other. Only new jobs go to a shim of the same version.
-const Version = 1
+//
+// Since version 2 it knows the node's lease: an older one leaves the lease's end to its worker.
+const Version = 2
 
 // Message is one frame on the socket, in either direction; what is set is meant. A frame is a length of four
 // bytes (big endian) and that much JSON.
@@ -23,6 +25,7 @@ type Message struct {
 	Ack   []string  `json:"ack,omitempty"`   // these exits are in the database
 	Ask   uint64    `json:"ask,omitempty"`   // asks for an Inventory of this number
 	Leave bool      `json:"leave,omitempty"` // take nothing more, and leave when the last job has ended
+	Lease *Lease    `json:"lease,omitempty"` // the node's right to run jobs was renewed
 
 	// shim → worker
 	Hello     *Hello     `json:"hello,omitempty"` // the answer to Greet
@@ -77,6 +80,18 @@ type Job struct {
 	Credential *Credential   `json:"credential,omitempty"`
 	KillGrace  time.Duration `json:"kill_grace,omitempty"`  // between SIGTERM and SIGKILL; 0: DefaultGrace
 	RunTimeout time.Duration `json:"run_timeout,omitempty"` // 0: none
+
+	// StartBy is the reading of Now after which it is not started any more, 0: never mind. It belongs to the lease
+	// under which the database said "started", so a newer lease does not make a job young that was held up on its way.
+	StartBy time.Duration `json:"start_by,omitempty"`
+}
+
+// Lease is the node's right to run jobs. A shim that hears of no newer one ends its jobs when it has run out, whatever
+// has become of its worker. Without any it runs them for ever.
+type Lease struct {
+	At        time.Duration `json:"at"`         // reading of Now, taken before the beat was sent that the database acknowledged
+	KillAfter time.Duration `json:"kill_after"` // how long it lasts; 0: without end
+	Grace     time.Duration `json:"grace"`      // between SIGTERM and SIGKILL then
 }
 
 // Credential is whom the job runs as. Without one it runs as the shim's own user, who must not be root.
@@ -92,7 +107,8 @@ const DefaultGrace = 10 * time.Second
 // Kill ends one attempt.
 type Kill struct {
 	Attempt string        `json:"attempt"`
-	Grace   time.Duration `json:"grace,omitempty"` // 0: the job's own; negative: SIGKILL at once
+	Grace   time.Duration `json:"grace,omitempty"`  // 0: the job's own; negative: SIGKILL at once
+	Lapsed  bool          `json:"lapsed,omitempty"` // the node may not run it any longer; nobody asked for its end
 }
 
 // Exit is how an attempt ended. With Error there was no process, or nothing is known of its end.
@@ -107,6 +123,7 @@ type Exit struct {
 	CPU          time.Duration `json:"cpu,omitempty"` // user and system
 	TimedOut     bool          `json:"timed_out,omitempty"`
 	Killed       bool          `json:"killed,omitempty"` // somebody asked for it
+	Lapsed       bool          `json:"lapsed,omitempty"` // the node might not run it any longer
 }
 
 // maxFrame bounds what a broken peer can make us allocate.

@@ -65,6 +65,11 @@ func (s *shim) reap(pid int) {
 		e.Code = status.ExitStatus()
 	}
 	delete(s.pids, pid)
+	// A worker whose shim hangs ends the jobs itself when the lease runs out. If we come to life again in the middle of
+	// that, how they ended is not the jobs' own doing.
+	if (status.Signaled() || e.Code != 0) && s.leaseOver() {
+		j.lapsed = true
+	}
 	if told {
 		s.lingering = append(s.lingering, &lingering{job: j, exit: e})
 		wake(s.lingers)

@@ -133,6 +133,9 @@ func (s *shim) orphan(c *conn, err error) {
 }
 
 func (s *shim) handle(c *conn, m *Message) {
+	if m.Lease != nil { // first: what comes with it runs under it
+		s.renew(*m.Lease)
+	}
 	if len(m.Start) > 0 {
 		s.take(m.Start)
 	}

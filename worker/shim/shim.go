@@ -7,8 +7,8 @@ import (
 )
 
 // shim is one life. These goroutines work on it: the forker (fork.go), the reaper (reap.go), the one
-// that waits for killed sessions (linger.go), the flusher (here), and a reader and a writer for the worker's
-// connection (serve.go). A job has none of its own.
+// that waits for killed sessions (linger.go), the one that watches the lease (lease.go), the flusher (here), and a
+// reader and a writer for the worker's connection (serve.go). A job has none of its own.
 type shim struct {
 	life    Life
 	root    bool // we run as root: no job may do so
@@ -30,10 +30,12 @@ type shim struct {
 	called    bool            // a worker is about to replace conn
 	leaving   bool            // told to, as soon as nothing is left
 	left      bool            // decided: no worker is taken any more
+	lease     *Lease          // the newest; nil: none was ever given
 
 	queueFilled sync.Cond     // on mu
 	born        chan struct{} // there may be children to wait for
 	lingers     chan struct{} // lingering is not empty
+	leased      chan struct{} // there may be a lease to watch
 	flush       chan struct{} // ended is not empty, or it may be time to leave
 	gone        chan struct{} // closed when the shim leaves
 }
@@ -51,6 +53,7 @@ type job struct {
 	lapse    *time.Timer // sends SIGKILL then
 	killed   bool
 	timed    bool
+	lapsed   bool // the lease had run out
 }
 
 type queued struct {
@@ -66,7 +69,8 @@ func newShim(dir string, life Life) (*shim, error) {
 	s := &shim{
 		life: life, journal: j,
 		jobs: map[string]*job{}, pids: map[int]*job{}, unacked: map[string]Exit{},
-		born: make(chan struct{}, 1), lingers: make(chan struct{}, 1), flush: make(chan struct{}, 1), gone: make(chan struct{}),
+		born: make(chan struct{}, 1), lingers: make(chan struct{}, 1), leased: make(chan struct{}, 1),
+		flush: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	s.queueFilled.L = &s.mu
 	return s, nil
@@ -98,6 +102,7 @@ func (s *shim) take(specs []Job) {
 		log.Print(err) // the jobs run all the same; the journal is rewritten with the next exit
 	}
 	s.queueFilled.Signal()
+	wake(s.leased)
 }
 
 // end notes how j ended; the caller holds mu.
@@ -107,7 +112,8 @@ func (s *shim) end(j *job, e Exit) {
 			t.Stop()
 		}
 	}
-	e.Attempt, e.Killed, e.TimedOut = j.attempt, j.killed, j.timed
+	e.Attempt, e.TimedOut, e.Lapsed = j.attempt, j.timed, j.lapsed
+	e.Killed = j.killed || j.lapsed // an older worker knows only this word, and takes it for no failure of the job's
 	if !j.started.IsZero() {
 		e.Started = j.started.UnixMilli()
 	}

@@ -17,6 +17,8 @@
 //   - An exit comes once per Open, and with each Open again until it is acknowledged; an Ack that was on its
 //     way when a connection broke may bring it once more. So what a worker does with an exit must not mind.
 //   - An attempt is called lost when its shim is dead and no process of its session is left.
+//   - Each shim hears of the node's lease when it is renewed and when it is connected anew. EndAll ends all jobs, also
+//     those of a shim that hangs.
 //   - A shim that dies is noticed by its closed socket, at once, and the next Start starts another.
 //   - However slowly Exits is read, no shim waits.
 //

@@ -23,6 +23,7 @@ type Job struct {
 	Credential *Credential
 	KillGrace  time.Duration // between SIGTERM and SIGKILL; 0: shim.DefaultGrace
 	RunTimeout time.Duration // 0: none
+	StartBy    time.Duration // reading of shim.Now after which it is not started any more, but comes out of Exits as Lapsed; 0: never mind
 }
 
 // Credential is whom a job runs as; nil is the worker's own user, who must not be root.
@@ -41,6 +42,7 @@ type Exit struct {
 	CPU          time.Duration // user and system, of the main process and all it waited for
 	TimedOut     bool          // RunTimeout ended it
 	Killed       bool          // Kill was called before it ended
+	Lapsed       bool          // the node's lease had run out: it was ended, or not started
 }
 
 // OK reports an exit with code 0 that nobody forced.
@@ -59,7 +61,7 @@ type Inventory struct {
 func (j Job) wire() shim.Job {
 	return shim.Job{
 		Attempt: j.Attempt.String(), Argv: j.Argv, Env: j.Env, Dir: j.Dir, Stdout: j.Stdout, Stderr: j.Stderr,
-		Credential: j.Credential, KillGrace: j.KillGrace, RunTimeout: j.RunTimeout,
+		Credential: j.Credential, KillGrace: j.KillGrace, RunTimeout: j.RunTimeout, StartBy: j.StartBy,
 	}
 }
 
@@ -80,16 +82,16 @@ func (j Job) check() error {
 }
 
 func exitOf(e shim.Exit) (Exit, error) {
-	a, err := parseAttempt(e.Attempt)
+	a, err := ParseAttempt(e.Attempt)
 	return Exit{
 		Attempt: a, Code: e.Code, Signal: syscall.Signal(e.Signal), Error: e.Error,
 		Started: capri.Instant(e.Started), Ended: capri.Instant(e.Ended),
-		PeakMemoryMB: e.PeakMemoryMB, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed,
+		PeakMemoryMB: e.PeakMemoryMB, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed, Lapsed: e.Lapsed,
 	}, err
 }
 
-// parseAttempt reads what capri.Attempt.String wrote.
-func parseAttempt(s string) (capri.Attempt, error) {
+// ParseAttempt reads what capri.Attempt.String wrote.
+func ParseAttempt(s string) (capri.Attempt, error) {
 	batch, number, _ := strings.Cut(s, ".")
 	b, err1 := strconv.ParseInt(batch, 10, 64)
 	n, err2 := strconv.Atoi(number)

@@ -40,6 +40,7 @@ type life struct {
 	leaving  bool // takes no new jobs
 	dead     bool
 	buried   bool
+	renewed  chan struct{} // there is a lease that it was not told yet
 	gone     chan struct{} // closed when it is dead and all that it left is in the mailbox
 }
 
@@ -57,12 +58,12 @@ var errNobody = errors.New("no shim is there")
 func newLife(s *Supervisor, number int) *life {
 	return &life{
 		s: s, number: number, dir: filepath.Join(s.dir, lifeName(number)),
-		attempts: map[capri.Attempt]progress{}, asks: map[uint64]chan []shim.Running{}, gone: make(chan struct{}),
+		attempts: map[capri.Attempt]progress{}, asks: map[uint64]chan []shim.Running{},
+		renewed: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 }
 
-// answerWithin bounds how long a shim may be silent when it is called. It answers in milliseconds; one that
-// does not is stopped, or the host is swapping.
+// answerWithin is the default of Options.AnswerWithin.
 const answerWithin = 10 * time.Second
 
 // call is a connection that was answered.
@@ -74,7 +75,7 @@ type call struct {
 
 // connect calls the shim. Nothing is sent on the new connection before it is reconciled.
 func (l *life) connect(ctx context.Context) (*call, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, l.s.answer)
 	defer cancel()
 	for {
 		c, err := l.connectOnce(ctx)
@@ -133,7 +134,7 @@ func (l *life) reconcile(c *call) {
 	held := map[capri.Attempt]bool{}
 	l.mu.Lock()
 	for _, r := range c.hello.Running {
-		if a, err := parseAttempt(r.Attempt); err == nil {
+		if a, err := ParseAttempt(r.Attempt); err == nil {
 			held[a] = true
 			l.attempts[a] = handed
 		}
@@ -152,6 +153,7 @@ func (l *life) reconcile(c *call) {
 	leaving := l.leaving
 	l.mu.Unlock()
 	l.s.exits.put(lost)
+	l.sendLease()
 	l.sendAcks()
 	if leaving {
 		_ = l.send(context.Background(), &shim.Message{Leave: true}) // if this fails the connection is gone, and the next hello tells it
@@ -295,7 +297,7 @@ func (l *life) bury() {
 
 	started := map[capri.Attempt]capri.Instant{}
 	for _, r := range remains.Running {
-		if a, err := parseAttempt(r.Attempt); err == nil {
+		if a, err := ParseAttempt(r.Attempt); err == nil {
 			started[a] = capri.Instant(r.Started)
 		}
 	}
@@ -378,7 +380,8 @@ func (l *life) take(ctx context.Context, jobs []Job) (bool, error) {
 		wire[i] = j.wire()
 	}
 	l.mu.Unlock()
-	err := l.send(ctx, &shim.Message{Start: wire})
+	// With the lease under which they start: Renew may not have got round to telling it.
+	err := l.send(ctx, &shim.Message{Start: wire, Lease: l.s.newestLease()})
 	if errors.Is(err, errNotSent) {
 		l.untake(jobs)
 		return false, nil
@@ -509,12 +512,51 @@ func (l *life) inventory(ctx context.Context) ([]Inventory, error) {
 		}
 		list := make([]Inventory, 0, len(running))
 		for _, r := range running {
-			if a, err := parseAttempt(r.Attempt); err == nil {
+			if a, err := ParseAttempt(r.Attempt); err == nil {
 				list = append(list, Inventory{a, r.Pid, r.StartTicks, capri.Instant(r.Started)})
 			}
 		}
 		return list, nil
 	}
+}
+
+// answer is inventory of a shim that may hang.
+func (l *life) answer(ctx context.Context) ([]Inventory, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.s.answer)
+	defer cancel()
+	return l.inventory(ctx)
+}
+
+// unreported lists what we know the shim to hold.
+func (l *life) unreported() []Inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []Inventory
+	for a, p := range l.attempts {
+		if p == handed {
+			list = append(list, Inventory{Attempt: a})
+		}
+	}
+	return list
+}
+
+// readSilent learns from its journal what a shim holds that does not answer; false: its process cannot be told, or is
+// gone.
+func (l *life) readSilent() bool {
+	remains := l.remains()
+	if !remains.Life.Alive() {
+		return false
+	}
+	l.mu.Lock()
+	l.id, l.leaving = remains.Life, true
+	for _, r := range remains.Running {
+		if a, err := ParseAttempt(r.Attempt); err == nil {
+			l.attempts[a] = handed
+		}
+	}
+	l.mu.Unlock()
+	l.report(remains.Exits)
+	return true
 }
 
 // awaitLeave waits until the shim has left and all that it left is in the mailbox.

@@ -23,6 +23,10 @@ type Options struct {
 	Dir      string       // of the shims alone, in the node's data directory; made if missing (mode 0700)
 	ShimPath string       // default: capri-shim beside the running program
 	Log      *slog.Logger // default: slog.Default()
+
+	// AnswerWithin bounds how long a shim may be silent when it is called; default 10 s. It answers in milliseconds; one
+	// that does not is stopped, or the host is swapping.
+	AnswerWithin time.Duration
 }
 
 // Supervisor is the worker's side of its shims. Its methods may be called from any goroutine.
@@ -30,6 +34,7 @@ type Supervisor struct {
 	dir      string
 	shimPath string
 	log      *slog.Logger
+	answer   time.Duration // Options.AnswerWithin
 
 	starting sync.Mutex // held while a shim is chosen or started; before mu
 
@@ -39,6 +44,7 @@ type Supervisor struct {
 	current  *life   // takes new jobs; nil: the next Start starts one
 	shutdown bool
 	closed   bool
+	lease    *shim.Lease // the node's newest; nil: it has none yet
 
 	exits  *mailbox
 	ctx    context.Context // ends with Close
@@ -67,7 +73,7 @@ func Open(ctx context.Context, o Options) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the shims' directory: %w", err)
 	}
-	s := &Supervisor{dir: dir, shimPath: path, log: o.Log, exits: newMailbox()}
+	s := &Supervisor{dir: dir, shimPath: path, log: o.Log, answer: cmp.Or(o.AnswerWithin, answerWithin), exits: newMailbox()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.find(ctx); err != nil {
 		s.Close()
@@ -101,6 +107,13 @@ func (s *Supervisor) find(ctx context.Context) error {
 		s.number = n
 		l := newLife(s, n)
 		c, err := l.connect(ctx)
+		if errors.Is(err, capri.ErrUnavailable) && ctx.Err() == nil && l.readSilent() {
+			// A shim that hangs keeps its jobs and gets no new ones. It must not keep the worker from starting: who
+			// else would end them when they have to end?
+			s.log.Error("a shim does not answer; its jobs are left to it for now", "shim", l.dir, "pid", l.id.Pid, "attempts", l.running())
+			s.attend(l)
+			continue
+		}
 		if err != nil && !errors.Is(err, errNobody) {
 			return err
 		}
@@ -142,7 +155,17 @@ func (s *Supervisor) enlist(l *life, c *call) bool {
 	}
 	s.lives = append(s.lives, l)
 	s.wg.Go(l.run)
+	s.wg.Go(l.tellLeases)
 	return true
+}
+
+// attend is enlist for a life that could not be connected to: run goes on calling it.
+func (s *Supervisor) attend(l *life) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lives = append(s.lives, l)
+	s.wg.Go(l.run)
+	s.wg.Go(l.tellLeases)
 }
 
 func lifeName(n int) string { return fmt.Sprintf("shim-%06d", n) }
@@ -262,13 +285,18 @@ func (s *Supervisor) Unknown(attempts []capri.Attempt) []capri.Attempt {
 	return slices.DeleteFunc(slices.Clone(attempts), func(a capri.Attempt) bool { return known[a] })
 }
 
-// Running asks the living shims what they hold, in order of attempts.
+// Running asks the living shims what they hold, in order of attempts. Of one that does not answer it lists, without
+// pids, what it was given and has not reported.
 func (s *Supervisor) Running(ctx context.Context) ([]Inventory, error) {
 	var all []Inventory
 	for _, l := range s.living() {
-		held, err := l.inventory(ctx)
+		held, err := l.answer(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("ask shim %s for its inventory: %w", l.dir, ctx.Err())
+		}
 		if err != nil {
-			return nil, fmt.Errorf("ask shim %s for its inventory: %w", l.dir, err)
+			s.log.Warn("a shim does not say what it holds", "shim", l.dir, "error", err)
+			held = l.unreported()
 		}
 		all = append(all, held...)
 	}

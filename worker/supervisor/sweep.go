@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"log/slog"
+	"syscall"
 	"time"
 
 	"capri/worker/shim"
@@ -39,7 +40,7 @@ func sweep(r *shim.Remains, log *slog.Logger) int {
 		}
 		for pid := range members {
 			killed[pid] = true
-			if err := shim.KillMember(pid, sessions); err != nil {
+			if err := shim.SignalMember(pid, sessions, syscall.SIGKILL); err != nil {
 				log.Error("end what a dead shim left", "error", err)
 			}
 		}

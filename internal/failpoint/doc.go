@@ -1,0 +1,41 @@
+// Package failpoint lets a test hurt a running capri in places that nothing outside the process can reach. It is
+// compiled in by the build tag failpoint alone; in every other build its functions are empty, are inlined to nothing,
+// and no name, variable or text of it is in the binary (a test looks).
+//
+//	go build -tags failpoint ./cmd/capri
+//
+//	CAPRI_FAILPOINT_CLOCK ──▶ business time, fixed for a process's life: shifted and sped up, in SQL
+//	CAPRI_FAILPOINT_FILE  ──▶ rules, one a line, looked at again while the process runs
+//
+// These are all of them:
+//
+//	point          where it stands                            what a rule may do there
+//	before-commit  sql/store, before a transaction's COMMIT   delay; cut: the transaction is rolled back as if the
+//	                                                          connection had been lost on the way
+//	after-commit   sql/store, after it                        delay; cut: committed, but the reply is lost
+//	claim-start    worker, between claim and start            delay
+//	plan-assign    services/dispatch, between plan and write  delay
+//	lease-blind    lease, where a lease is seen to be over     hit: it is not seen, and the service writes on
+//	local-clock    whatever compares this machine's clock     shift
+//
+// A line of the file is a point and what to do there: "after-commit cut share=0.1", "plan-assign delay=2s",
+// "local-clock shift=-1h". share is how many of the passes are hit, of 1; without it all are. A file with a slip in it
+// ends the process: a fault that silently does nothing would make a test pass.
+//
+// The clock is "REAL BUSINESS SPEED": at epoch millisecond REAL business time is BUSINESS, and from there on it runs
+// SPEED times as fast. All processes of a run get the same. Leases and beats count on their own and stay real, so a
+// day's marks come within half an hour while a lost node takes as long as it takes.
+package failpoint
+
+// Point is a named place in the code.
+type Point string
+
+// The places; the package comment says what each may do.
+const (
+	BeforeCommit Point = "before-commit"
+	AfterCommit  Point = "after-commit"
+	ClaimStart   Point = "claim-start"
+	PlanAssign   Point = "plan-assign"
+	LeaseBlind   Point = "lease-blind"
+	LocalClock   Point = "local-clock"
+)
