@@ -17,6 +17,7 @@ type Node struct {
 	Beat          int64   // counter of beats; observers watch it move
 	Lost          bool
 	Draining      bool // is_stop: takes nothing new
+	Left          bool // its worker stopped in order (boot_id is empty) and has not come back
 	StopTime      Instant
 	StartTime     Instant
 	MemoryMB      int // total

@@ -223,3 +223,12 @@ func TestFullSpeaksWhenNothingMoreCanBePlaced(t *testing.T) {
 	f.MaxRunning, f.Paused = -1, "lunch"
 	assert.True(t, NewPlanner(f, seeded()).Full())
 }
+
+func TestANode_that_stopped_is_given_nothing(t *testing.T) {
+	gone := capri.Node{Name: "n1", Pool: "default", Slots: 4, Left: true}
+	p := NewPlanner(&Facts{Nodes: []capri.Node{gone}, MaxRunning: -1}, nil)
+	d := p.Place(&Batch{ID: 1, Task: 7, Pool: "default", Slots: 1, Concurrency: 1, Strategy: capri.LeastLoaded})
+	if d.Node != "" || d.Reason != "all nodes of pool default are stopped or lost" {
+		t.Errorf("got %+v", d)
+	}
+}

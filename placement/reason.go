@@ -27,12 +27,16 @@ func (p *Planner) reason(c class) string {
 	any := func(is func(*node) bool) bool {
 		return slices.ContainsFunc(g.members, func(i int) bool { return i != c.avoid && is(&p.nodes[i]) })
 	}
+	down := "lost"
+	if any(func(n *node) bool { return n.stopped }) {
+		down = "stopped or lost"
+	}
 	if !any(func(n *node) bool { return n.accepts }) {
 		switch up := any(func(n *node) bool { return n.up }); {
 		case !up:
-			return "all nodes of " + g.what + " are lost" + note
+			return "all nodes of " + g.what + " are " + down + note
 		case any(func(n *node) bool { return !n.up }):
-			return "all nodes of " + g.what + " are lost or draining" + note
+			return "all nodes of " + g.what + " are " + down + " or draining" + note
 		}
 		return "all nodes of " + g.what + " are draining" + note
 	}
@@ -48,7 +52,7 @@ func (p *Planner) reason(c class) string {
 	}
 	if asks != "" {
 		if any(func(n *node) bool { return n.has(c.slots, c.memory) }) {
-			return asks + ", and the nodes of " + g.what + " that have so much are lost or draining" + note
+			return asks + ", and the nodes of " + g.what + " that have so much are " + down + " or draining" + note
 		}
 		return asks + ", but no node of " + g.what + " has that much at all" + note
 	}

@@ -219,7 +219,12 @@ func TestA_newer_schema_is_refused_if_it_says_so(t *testing.T) {
 			}
 		}
 		set("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)")
-		in.start() // a newer schema that says nothing is one that only added
+		set("ALTER TABLE task_work ADD COLUMN of_tomorrow INT NOT NULL DEFAULT 0")
+		set("CREATE TABLE of_tomorrow (id INT NOT NULL PRIMARY KEY)")
+		in.start() // a newer schema that says nothing is one that only added: upgrades roll
+		in.apply("tasks:\n  - {name: today, period: day, job: {command: \"true\"}, valid: {from: \"2020-01-01\"}}\n")
+		in.coldStart("day", lately)
+		in.ended("today", "success")
 		in.stop()
 		set("UPDATE dic_data SET value = '99999' WHERE name = 'min_binary'")
 		command := "standalone"

@@ -442,6 +442,8 @@ func noNode(b store.BatchRow, nodes []capri.Node) (Cause, bool) {
 		switch {
 		case n.Lost:
 			there = append(there, n.Name+" is lost")
+		case n.Left:
+			there = append(there, n.Name+" has stopped")
 		case n.Draining:
 			there = append(there, n.Name+" is draining")
 		default:

@@ -45,6 +45,8 @@ func newNodeCommand(a *app) *cobra.Command {
 				switch {
 				case n.Lost:
 					state = "lost"
+				case n.Left:
+					state = "stopped"
 				case n.IsStop:
 					state = "draining"
 				}

@@ -5,12 +5,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/pressly/goose/v3"
+
 	"capri"
+	"capri/internal/testenv"
 	"capri/sql/dialect"
 	"capri/sql/schema"
 	"capri/sql/sqltest"
@@ -138,6 +143,60 @@ func TestCheck_accepts_a_newer_schema_unless_that_refuses_old_binaries(t *testin
 		up(t, db)
 		if n := number(t, db, "SELECT CAST(value AS DECIMAL) FROM dic_data WHERE name = 'min_binary'"); n != 98 {
 			t.Errorf("an old binary's migrate up lowered min_binary to %d", n)
+		}
+	})
+}
+
+// Upgrades roll: while some masters and workers are new, others go on by the columns that they know (design §11). Version
+// 4 is what the first masters and workers were written for.
+func TestAnOlderSchema_is_refused_by_name_and_takes_the_rows_of_old_binaries_after_its_upgrade(t *testing.T) {
+	sqltest.Empty(t, func(t *testing.T, db *sqltest.DB) {
+		d, sqlDB := db.Store.Dialect(), db.Store.DB()
+		kind := goose.DialectMySQL
+		if d == dialect.SQLite {
+			kind = goose.DialectSQLite3
+		}
+		p, err := goose.NewProvider(kind, sqlDB, os.DirFS(filepath.Join(testenv.Root(t), "sql/schema/migrations", d.Name)), goose.WithDisableGlobalRegistry(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.UpTo(ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, schema.Check(ctx, sqlDB, d), capri.ErrConflict, "at 4", "capri migrate up")
+
+		old := map[string][]string{}
+		for _, line := range columns(t, db) {
+			if words := strings.Fields(line); words[0] == "table" {
+				table, column, _ := strings.Cut(words[1], ".")
+				old[table] = append(old[table], column)
+			}
+		}
+		insert := func(n string) {
+			t.Helper()
+			for table, columns := range old {
+				values := strings.Repeat(", "+n, len(columns))[2:]
+				if _, err := sqlDB.Exec("INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES (" + values + ")"); err != nil {
+					t.Errorf("a row by the columns of version 4: %s: %v", table, err)
+				}
+			}
+		}
+		insert("7")
+		up(t, db)
+		insert("8")
+		if len(old) < 20 {
+			t.Fatalf("found %d tables: the test does not see them", len(old))
+		}
+		for table := range old {
+			if n := number(t, db, "SELECT COUNT(*) FROM "+table); n < 2 {
+				t.Errorf("%s has %d rows", table, n)
+			}
+		}
+		if err := schema.Check(ctx, sqlDB, d); err != nil {
+			t.Error(err)
+		}
+		if _, err := db.Store.Batch(ctx, 8); !errors.Is(err, capri.ErrNotFound) && err != nil {
+			t.Errorf("a batch of an old binary is read by the new one: %v", err)
 		}
 	})
 }

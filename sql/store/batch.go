@@ -275,7 +275,7 @@ func (tx *Tx) RequestKill(ids []capri.BatchID, why string) (killed, asked []capr
 // Hold keeps unstarted batches from being placed until Release; an assigned one goes back to waiting.
 func (tx *Tx) Hold(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
 	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.State <= capri.Assigned && !r.Held },
-		set: sq.Eq{"held": 1, "state": int(capri.Waiting), "node": "", "message": cut("held: "+why, 1000)}, why: why})
+		set: sq.Eq{"held": 1, "state": int(capri.Waiting), "node": "", "assign_time": nil, "message": cut("held: "+why, 1000)}, why: why})
 	return idsOf(rows), err
 }
 

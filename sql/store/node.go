@@ -24,7 +24,7 @@ func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
 			&n.StartTime, &n.MemoryMB, &n.CPULoad, &n.MemoryLoad, &n.DiskFreeMB, &n.TaskNum,
 			&killAfter, &killGrace, &n.LeaseWait, &offset, instant{&n.LostAt})
 		n.KillAfter, n.KillGrace, n.ClockOffset = millis(killAfter), millis(killGrace), millis(offset)
-		n.Host = n.Name
+		n.Host, n.Left = n.Name, n.BootID == ""
 		nodes = append(nodes, n)
 		return err
 	})
