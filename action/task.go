@@ -347,7 +347,14 @@ func (a *Actions) afterSave(tx *store.Tx, e *edit) error {
 	var edited []capri.TaskID
 	for _, s := range e.saves {
 		edited = append(edited, s.ID)
-		if old := e.old[s.Name]; old != nil && fires(old) != fires(s.Task) {
+		old := e.old[s.Name]
+		if old == nil && s.Period == capri.Cron {
+			// From now on, whatever is edited before anybody plans it: all masters may be down.
+			if err := tx.ResetCron(s.ID, nil); err != nil {
+				return err
+			}
+		}
+		if old != nil && fires(old) != fires(s.Task) {
 			missed, err := a.missed(tx, old, s.Task)
 			if err != nil {
 				return err

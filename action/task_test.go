@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -216,9 +217,15 @@ func TestEditing_a_cron_expression_replaces_what_is_due(t *testing.T) {
 			}
 			return tasks[0].PlannedUntil, true
 		}
+		made := w.Clock.Now()
+		w.Clock.Advance(time.Hour)
+		w.Apply(fmt.Sprintf(cron, "0/5", "y"))
+		until, planned := due()
+		assert.True(t, planned)
+		assert.Equal(t, made, until, "an edit of something else before anybody planned it loses no fire")
 		w.Clock.Advance(1)
 		w.Apply(fmt.Sprintf(cron, "0/7", "x"))
-		until, planned := due()
+		until, planned = due()
 		assert.True(t, planned)
 		assert.Equal(t, w.Clock.Now(), until, "fires from now on are planned anew")
 	})
