@@ -1,0 +1,159 @@
+package checker
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// limits asks twice: the events, which say what was promised, and the jobs, which say what happened.
+//
+// By events: dispatch counts what it reads, and places after it. Whatever it counted as gone had committed by then, and
+// its event's id was taken before that; so at each assignment, everything with a smaller id that left is rightly gone, and
+// what is still counted here dispatch counted as well.
+func limits(h *History, r *Result) {
+	h.limitsByEvents(r)
+	h.limitsByJobs(r)
+}
+
+func (h *History) capacity(name string) Capacity {
+	if c, ok := h.Run.Nodes[name]; ok {
+		return c
+	}
+	n := h.nodes[name]
+	return Capacity{n.slots, n.memory}
+}
+
+func (h *History) limitsByEvents(r *Result) {
+	inHand := map[int64]string{} // batch → node
+	byTask := map[int64]int{}
+	slots, memory := map[string]int{}, map[string]int{}
+	most := -1
+	if h.Run.MaxRunning != nil {
+		most = *h.Run.MaxRunning
+	}
+	pauses := h.pauses()
+	for _, e := range h.events {
+		b := h.byID[e.batch]
+		if b == nil {
+			continue
+		}
+		in := e.state == assigned || e.state == running
+		if node, was := inHand[b.id]; was && (!in || node != e.node) {
+			delete(inHand, b.id)
+			byTask[b.task]--
+			slots[node] -= max(1, b.slots)
+			memory[node] -= b.memory
+		}
+		if _, is := inHand[b.id]; is || !in {
+			continue
+		}
+		r.Checked++
+		inHand[b.id] = e.node
+		byTask[b.task]++
+		slots[e.node] += max(1, b.slots)
+		memory[e.node] += b.memory
+		c := h.capacity(e.node)
+		switch {
+		case byTask[b.task] > max(1, b.concurrency):
+			r.violated("%s was assigned (event %d) as number %d of its task; its limit is %d", h.name(b), e.id, byTask[b.task], max(1, b.concurrency))
+		case c.Slots > 0 && slots[e.node] > c.Slots:
+			r.violated("%s was assigned to %s (event %d), which then holds %d slots of %d", h.name(b), e.node, e.id, slots[e.node], c.Slots)
+		case c.MemoryMB > 0 && memory[e.node] > c.MemoryMB:
+			r.violated("%s was assigned to %s (event %d), which then holds %d MB of %d", h.name(b), e.node, e.id, memory[e.node], c.MemoryMB)
+		case most >= 0 && len(inHand) > most:
+			r.violated("%s was assigned (event %d) as number %d; max_running is %d", h.name(b), e.id, len(inHand), most)
+		}
+		for _, p := range pauses {
+			if e.state == assigned && e.at > p.from+h.Run.slack() && e.at < p.to {
+				r.violated("%s was assigned at %s (event %d); dispatch was paused from %s to %s", h.name(b), h.when(e.at), e.id, h.when(p.from), h.when(p.to))
+			}
+		}
+	}
+}
+
+type span struct{ from, to int64 }
+
+// pauses are the times in which dispatch was paused, as people's actions tell.
+func (h *History) pauses() []span {
+	var out []span
+	open := false
+	for _, a := range h.actions {
+		if a.action != "dispatch_pause" && a.action != "dispatch_resume" {
+			continue
+		}
+		if open {
+			last := &out[len(out)-1]
+			last.to = min(last.to, a.at)
+		}
+		if open = a.action == "dispatch_pause"; !open {
+			continue
+		}
+		s := span{a.at, h.Run.End}
+		if _, until, ok := strings.Cut(a.detail, "(until "); ok {
+			if t, err := time.Parse(time.RFC3339, strings.TrimSuffix(until, ")")); err == nil {
+				s.to = t.UnixMilli()
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// limitsByJobs sweeps over the jobs whose start and end were both seen, on each kernel boot. Which of several was
+// placed first is not seen, so the largest of their limits counts.
+func (h *History) limitsByJobs(r *Result) {
+	type moment struct {
+		at    int64
+		start bool
+		job   ran
+		b     *batch
+	}
+	byBoot := map[string][]moment{}
+	for _, all := range h.jobs() {
+		for _, j := range all {
+			if b := h.byID[j.start.Batch]; b != nil && j.end != nil && j.end.Boot == j.start.Boot {
+				byBoot[j.start.Boot] = append(byBoot[j.start.Boot], moment{j.start.Uptime, true, j, b}, moment{j.end.Uptime, false, j, b})
+			}
+		}
+	}
+	for _, all := range byBoot {
+		slices.SortStableFunc(all, func(a, b moment) int {
+			switch {
+			case a.at != b.at:
+				return int(min(1, max(-1, a.at-b.at)))
+			case a.start == b.start:
+				return 0
+			case a.start: // at the same hundredth of a second an end goes first
+				return 1
+			}
+			return -1
+		})
+		byTask := map[int64][]moment{}
+		byNode := map[string][]moment{}
+		for _, m := range all {
+			gone := func(o moment) bool { return o.b == m.b && o.job.start.Attempt == m.job.start.Attempt }
+			if !m.start {
+				byTask[m.b.task] = slices.DeleteFunc(byTask[m.b.task], gone)
+				byNode[m.job.node] = slices.DeleteFunc(byNode[m.job.node], gone)
+				continue
+			}
+			r.Checked++
+			byTask[m.b.task], byNode[m.job.node] = append(byTask[m.b.task], m), append(byNode[m.job.node], m)
+			limit, slots, paused := 1, 0, false
+			for _, o := range byTask[m.b.task] {
+				limit = max(limit, o.b.concurrency)
+				paused = paused || h.paused(o.job.node, m.job.start.Real)
+			}
+			for _, o := range byNode[m.job.node] {
+				slots += max(1, o.b.slots)
+			}
+			if n := len(byTask[m.b.task]); n > limit && !paused {
+				r.violated("the job of %s ran as number %d of its task at uptime %d; its limit is %d", h.name(m.b), n, m.at, limit)
+			}
+			if c := h.capacity(m.job.node); c.Slots > 0 && slots > c.Slots {
+				r.violated("the job of %s made %d slots run on %s at uptime %d; it has %d", h.name(m.b), slots, m.job.node, m.at, c.Slots)
+			}
+		}
+	}
+}
