@@ -48,6 +48,7 @@ type Dialect struct {
 
 	IsDuplicate func(error) bool   // a unique key exists already
 	IsRetryable func(error) bool   // roll back and run the whole transaction again
+	AskReadOnly string             // asks whether the server takes no writes; "": errors tell it
 	Down        func(error) string // why the database cannot work now, as the end of "the database …"; "": it is something else
 }
 
@@ -61,6 +62,9 @@ var MySQL = &Dialect{
 	ChunkRows: 500,
 	Writers:   2,
 	ByKey:     " FORCE INDEX (PRIMARY)",
+	// The driver ends a connection to a server that has become read-only, so that the next one may find the new primary
+	// (rejectReadOnly), and reports it as a lost one.
+	AskReadOnly: "SELECT @@global.read_only",
 	IsDuplicate: func(err error) bool {
 		var e *mysql.MySQLError
 		return errors.As(err, &e) && e.Number == 1062
@@ -89,12 +93,12 @@ var MySQL = &Dialect{
 const (
 	silent   = "does not answer"
 	full     = "cannot write, because its disk is full"
-	readOnly = "is read-only"
+	ReadOnly = "is read-only"
 )
 
 var mysqlDown = map[uint16]string{
 	1040: "takes no more connections", 1053: "is shutting down", 1927: silent, 3169: silent,
-	1290: readOnly, 1836: readOnly, 1021: full, 1114: full,
+	1290: ReadOnly, 1836: ReadOnly, 1021: full, 1114: full,
 }
 
 func lostConnection(err error) bool {
@@ -128,7 +132,7 @@ var SQLite = &Dialect{
 
 var sqliteDown = map[int]string{
 	sqlite3.SQLITE_CANTOPEN: "cannot be opened", sqlite3.SQLITE_IOERR: "cannot be read or written: its disk has a fault",
-	sqlite3.SQLITE_FULL: full, sqlite3.SQLITE_READONLY: readOnly,
+	sqlite3.SQLITE_FULL: full, sqlite3.SQLITE_READONLY: ReadOnly,
 }
 
 // Upsert ends an INSERT: where a row with these keys exists, the listed columns take the new values.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 
 	"capri"
 	"capri/internal/failpoint"
+	"capri/sql/dialect"
 )
 
 // Tx is one write transaction. It knows who acts and what time it is, so that all its rows agree.
@@ -193,9 +195,24 @@ func (s *Store) fault(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if why := s.d.Down(err); why != "" {
+		if s.isReadOnly(err) {
+			why = dialect.ReadOnly
+		}
 		return &DownError{Why: why, what: what, err: err}
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// isReadOnly asks a server about which the driver says no more than that the connection is gone: people look for another
+// cause where it is silent than where it only takes no writes.
+func (s *Store) isReadOnly(err error) bool {
+	if s.d.AskReadOnly == "" || !errors.Is(err, driver.ErrBadConn) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	is := false
+	return s.beat.QueryRowContext(ctx, s.d.AskReadOnly).Scan(&is) == nil && is
 }
 
 // DownError keeps the driver's words for the log while its kind is "not reachable". Why is what people read, as the end

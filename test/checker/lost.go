@@ -113,7 +113,10 @@ func (h *History) afterLatest(schedule int64) bool {
 	if err != nil || h.latest == "" {
 		return false
 	}
-	t, err := time.ParseInLocation(time.DateTime, h.latest, z)
+	t, err := time.Parse(time.RFC3339, h.latest) // with an offset it names one of two equal times
+	if err != nil {
+		t, err = time.ParseInLocation(time.DateTime, h.latest, z)
+	}
 	return err == nil && schedule > t.UnixMilli()
 }
 
