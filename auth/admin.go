@@ -80,6 +80,38 @@ func EnsureAdminKey(ctx context.Context, s *store.Store, dir string) (made bool,
 	})
 }
 
+// FirstKey makes the first app of a cluster, as EnsureAdminKey does for a standalone Capri: nobody could make one without a
+// key, and once there is one people make the others. Of masters that start at once one makes it; the others leave no
+// file behind, whose key would be nobody's.
+func FirstKey(ctx context.Context, s *store.Store, dir string) (made bool, err error) {
+	if apps, err := s.Apps(ctx); err != nil || len(apps) > 0 {
+		return false, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, fmt.Errorf("make the data directory: %w", err)
+	}
+	key, ours := NewKey(), true
+	switch err := writeNew(AdminKeyFile(dir), key); {
+	case errors.Is(err, fs.ErrExist): // of an older database, or a start that died here
+		if key, err = ReadKey(AdminKeyFile(dir)); err != nil {
+			return false, err
+		}
+		ours = false
+	case err != nil:
+		return false, err
+	}
+	err = s.Write(ctx, "make the first app", "master", func(tx *store.Tx) error {
+		if made, err = tx.FirstApp(store.App{Name: AdminApp, Role: string(SuperAdmin), Enabled: true}, Hash(key)); err != nil || !made {
+			return err
+		}
+		return tx.LogAction("app_key", AdminApp, "key taken from the data directory")
+	})
+	if err == nil && !made && ours {
+		err = os.Remove(AdminKeyFile(dir))
+	}
+	return made, err
+}
+
 // ReadKey reads a key from a file.
 func ReadKey(file string) (string, error) {
 	data, err := os.ReadFile(file)

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -163,5 +164,36 @@ func TestEnsureAdminKey(t *testing.T) {
 		}
 		wg.Wait()
 		works(t, db.Store, dir)
+	})
+}
+
+func TestMasters_that_start_at_once_make_one_first_key(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		var starting sync.WaitGroup
+		dirs := make([]string, 6)
+		made := make([]bool, len(dirs))
+		for i := range dirs {
+			dirs[i] = t.TempDir()
+			starting.Go(func() {
+				var err error
+				made[i], err = auth.FirstKey(t.Context(), db.Store, dirs[i])
+				assert.NoError(t, err)
+			})
+		}
+		starting.Wait()
+		keys := 0
+		for i, dir := range dirs {
+			key, err := auth.ReadKey(auth.AdminKeyFile(dir))
+			if !made[i] {
+				assert.ErrorIs(t, err, fs.ErrNotExist, "a key that is nobody's")
+				continue
+			}
+			keys++
+			require.NoError(t, err)
+			app, err := db.Store.AppByKeyHash(t.Context(), auth.Hash(key))
+			require.NoError(t, err)
+			assert.Equal(t, auth.AdminApp, app.Name)
+		}
+		assert.Equal(t, 1, keys)
 	})
 }

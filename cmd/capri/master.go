@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -62,18 +61,11 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if err != nil {
 		return err
 	}
-	// Nobody could make the first app without a key; once there is an app, people make the others.
-	apps, err := p.store.Apps(ctx)
+	made, err := auth.FirstKey(ctx, p.store, c.Data)
 	if err != nil {
 		return err
 	}
-	if len(apps) == 0 {
-		if err := os.MkdirAll(c.Data, 0o700); err != nil {
-			return fmt.Errorf("make the data directory: %w", err)
-		}
-		if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
-			return err
-		}
+	if made {
 		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
 	l, err := listen(ctx, c.Listen)

@@ -189,6 +189,18 @@ func (s *Store) apps(ctx context.Context, q sq.SelectBuilder) ([]App, error) {
 	return all, err
 }
 
+// FirstApp makes an app if there is none at all. Of several masters that start on a new database one makes it.
+func (tx *Tx) FirstApp(a App, keyHash string) (made bool, err error) {
+	if err := tx.LockDefinitions(); err != nil { // any lock that everybody takes here would do
+		return false, err
+	}
+	apps := 0
+	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("app").Suffix(tx.s.d.ForShare), &apps); err != nil || apps > 0 {
+		return false, err
+	}
+	return true, tx.SaveApp(a, keyHash)
+}
+
 // SaveApp makes or changes an app; an empty keyHash leaves the key of one that exists as it is. A key that another app
 // has is a conflict. There is no upsert here: MySQL's would follow the key's unique index, too, and overwrite the app
 // that has it.
