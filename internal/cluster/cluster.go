@@ -71,7 +71,8 @@ type Process struct {
 	Dir  string // of a worker
 
 	c      *Cluster
-	store  *store.Store                    // of a master
+	store  *store.Store // of a master; nil: it has crashed
+	master bool
 	run    func(ctx context.Context) error // makes it and runs it
 	cancel context.CancelFunc
 	done   chan error
@@ -114,15 +115,15 @@ func Start(t testing.TB, db *sqltest.DB, o Options) *Cluster {
 	calendar := worker.FromConfig(config).Calendar
 	c.Actions = action.New(db.Store, calendar, c.waker, slog.New(slog.NewTextHandler(c.log, nil)))
 	for i := range o.Masters {
-		p := &Process{Name: fmt.Sprintf("m%d", i+1), c: c}
-		s, w := c.again(), c.waker
-		p.store = s
+		p := &Process{Name: fmt.Sprintf("m%d", i+1), c: c, master: true}
+		w := c.waker
+		p.store = c.again()
 		if o.Redis != "" || o.Deaf {
 			w = c.newWaker()
 		}
 		p.run = func(ctx context.Context) error {
 			return master.New(master.Options{
-				Store: s, Calendar: calendar, Waker: w, Files: worker.FromConfig(config).Files, Name: p.Name,
+				Store: p.store, Calendar: calendar, Waker: w, Files: worker.FromConfig(config).Files, Name: p.Name,
 				Redis: wake.RedisOptions{Addr: o.Redis}, BeatEvery: time.Second, LeaseStable: o.LeaseStable,
 				LostAfter: config.Node.LostAfter, Monotonic: faster(o.Hurry),
 				Random: rand.New(rand.NewPCG(seed, uint64(i))), Log: c.logger(p.Name),
@@ -206,11 +207,17 @@ func (c *Cluster) runClock() {
 
 // Start starts the process; it must not run.
 func (p *Process) Start() {
+	if p.master && p.store == nil {
+		p.store = p.c.again()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel, p.done = cancel, make(chan error, 1)
 	done := p.done
 	go func() { done <- p.run(ctx) }()
 }
+
+// Runs tells whether the process has been started and not ended.
+func (p *Process) Runs() bool { return p.cancel != nil }
 
 // Stop ends the process in order, once.
 func (p *Process) Stop() {
@@ -239,6 +246,7 @@ func (p *Process) Crash() {
 	}
 	p.store.Close()
 	p.Stop()
+	p.store = nil
 }
 
 // Apply makes the specs what the store holds, through the same door as everybody's task files.
