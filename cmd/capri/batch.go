@@ -188,8 +188,13 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 		g := newGrid("at", "state", "attempt", "who", "why").limit("why", 48).limit("who", 16)
 		for _, e := range b.Events {
 			state := e.State
-			if e.State == "finished" {
+			switch {
+			case e.State == "finished":
 				state = e.FinishState
+			case e.KillRequest:
+				state = "killing"
+			case e.Held:
+				state = "held"
 			}
 			g.add(e.At, state, e.Attempt, e.Who, e.Why)
 		}
