@@ -53,7 +53,7 @@ check: check-format check-modules ## format, vet, lint, imports, go.mod
 bench: build ## measure; BENCH="…" are arguments of cmd/capri-bench
 	@$(GO) build -o bin/ ./cmd/capri-bench
 	@scripts/install-servers
-	@CAPRI_SERVERS_BUFFER_POOL=2G scripts/with-servers bin/capri-bench $(BENCH) # a million definitions do not fit into 512M
+	@CAPRI_SERVERS_BUFFER_POOL=4G scripts/with-servers bin/capri-bench $(BENCH) # a million definitions and their batches fit into it
 
 fuzz: ## each fuzzer for FUZZ=10s
 	@scripts/fuzz $(FUZZ)
