@@ -155,9 +155,7 @@ func TestOne_at_a_time_a_frozen_workers_jobs_are_ended_by_the_shim(t *testing.T)
 	id := c.launch("n1", command, nil)
 	c.begun(path, capri.Attempt{Batch: id, Number: 1})
 	c.started(id)
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Freeze(t, cmd.Process.Pid)
 	frozen := time.Now()
 	c.says(path, fmt.Sprintf("%d.1 end", id))
 	t.Logf("its job was ended %s after it was frozen", time.Since(frozen).Round(time.Millisecond))
@@ -183,9 +181,7 @@ func TestOne_at_a_time_a_frozen_shims_jobs_are_ended_by_the_worker(t *testing.T)
 	lives, _ := filepath.Glob(filepath.Join(n.o.Dir, shimDir, "shim-*"))
 	for _, dir := range lives {
 		for _, pid := range shimPids(dir) {
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Freeze(t, pid)
 		}
 	}
 	away.set(true)
@@ -483,7 +479,7 @@ func TestA_beat_tells_how_far_the_nodes_clock_is_off(t *testing.T) {
 
 func TestOne_at_a_time_what_a_hanging_shim_runs_and_was_given_away_is_ended_before_anything_is_claimed(t *testing.T) {
 	c := newCluster(t, sqltest.SQLite(t))
-	n := c.run(func(o *Options) { short(o); o.KillAfter, o.answer = time.Hour, 200*time.Millisecond })
+	n := c.run(func(o *Options) { short(o); o.KillAfter, o.answer = time.Hour, time.Second })
 	path, command := witness(t)
 	id := c.launch("n1", command, nil)
 	old := capri.Attempt{Batch: id, Number: 1}
@@ -494,9 +490,7 @@ func TestOne_at_a_time_what_a_hanging_shim_runs_and_was_given_away_is_ended_befo
 	if len(pids) != 1 {
 		t.Fatalf("its shim is %v", pids)
 	}
-	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Freeze(t, pids[0])
 	n.stop()
 	if _, err := c.db.Store.FinishAttempts(c.ctx, "n1", []store.Result{{Attempt: old, Outcome: store.Lost}}); err != nil {
 		t.Fatal(err)

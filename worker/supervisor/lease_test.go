@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/internal/testenv"
 	"capri/worker/shim"
 )
 
@@ -190,7 +191,7 @@ func Test_the_jobs_of_a_shim_that_hangs_are_ended_without_it(t *testing.T) {
 	w.says(2, "ready\n")
 	pids := []int{w.pid(1), w.pid(2)}
 	life := w.shimLife()
-	require.NoError(t, syscall.Kill(life.Pid, syscall.SIGSTOP))
+	testenv.Freeze(t, life.Pid)
 	require.NoError(t, w.s.EndAll(t.Context(), 2*time.Second))
 	for n, pid := range pids {
 		require.Empty(t, w.sessionOf(pid))
@@ -270,9 +271,9 @@ func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_hav
 	require.Equal(t, 7, w.exit(3).Code)
 	w.says(2, "ready\n")
 	pid, life := w.pid(2), w.shimLife()
-	w.opts.AnswerWithin = 200 * time.Millisecond
+	w.opts.AnswerWithin = time.Second // a busy host's shim takes long to start, too
 	for awake := range 2 {
-		require.NoError(t, syscall.Kill(life.Pid, syscall.SIGSTOP))
+		testenv.Freeze(t, life.Pid)
 		w.reopen()
 		require.Equal(t, 7, w.exit(3).Code, "what it had reported is in its journal")
 		require.Equal(t, 2-awake, w.s.Jobs())
@@ -292,4 +293,23 @@ func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_hav
 	require.Empty(t, w.sessionOf(pid))
 	require.True(t, w.exit(2).Lost)
 	require.Equal(t, "ready\ntidied\n", w.out(2))
+}
+
+func Test_a_shim_that_begins_to_hang_gets_no_new_jobs(t *testing.T) {
+	w := newWorld(t)
+	w.opts.AnswerWithin = time.Second
+	w.open()
+	w.start(w.job(1, tidy))
+	w.says(1, "ready\n")
+	life := w.shimLife()
+	testenv.Freeze(t, life.Pid)
+	held, err := w.s.Running(t.Context())
+	require.NoError(t, err)
+	require.Len(t, held, 1, "it keeps what it has")
+	require.True(t, w.run(w.job(2, "true")).OK(), "another shim takes new jobs")
+	require.NoError(t, syscall.Kill(life.Pid, syscall.SIGCONT))
+	require.NoError(t, w.s.Kill(t.Context(), []capri.Attempt{attempt(1)}, time.Second))
+	require.True(t, w.exit(1).Killed, "it is listened to when it comes to life again")
+	w.s.Ack([]capri.Attempt{attempt(1)})
+	w.eventually("it leaves when its last job has ended", func() bool { return !life.Alive() })
 }

@@ -144,6 +144,19 @@ func (s *Supervisor) retire(l *life) {
 	_ = l.post(s.ctx, &shim.Message{Leave: true}) // if this fails it is told after the next hello
 }
 
+// replace has the next Start start another shim if l is the one that takes new jobs.
+func (s *Supervisor) replace(l *life) {
+	s.mu.Lock()
+	taker := s.current == l
+	if taker {
+		s.current = nil
+	}
+	s.mu.Unlock()
+	if taker {
+		s.retire(l)
+	}
+}
+
 // enlist puts a connected life to work; false means that we are closed.
 func (s *Supervisor) enlist(l *life, c *call) bool {
 	l.reconcile(c)
@@ -286,7 +299,7 @@ func (s *Supervisor) Unknown(attempts []capri.Attempt) []capri.Attempt {
 }
 
 // Running asks the living shims what they hold, in order of attempts. Of one that does not answer it lists, without
-// pids, what it was given and has not reported.
+// pids, what it was given and has not reported; it gets no new jobs from then on.
 func (s *Supervisor) Running(ctx context.Context) ([]Inventory, error) {
 	var all []Inventory
 	for _, l := range s.living() {
@@ -297,6 +310,7 @@ func (s *Supervisor) Running(ctx context.Context) ([]Inventory, error) {
 		if err != nil {
 			s.log.Warn("a shim does not say what it holds", "shim", l.dir, "error", err)
 			held = l.unreported()
+			s.replace(l)
 		}
 		all = append(all, held...)
 	}
