@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,14 @@ func newAttempt(c store.Claimed) *attempt {
 
 // byOutput: its success is judged by what it wrote.
 func (a *attempt) byOutput() bool { return a.task.Check == capri.CheckOutputPath }
+
+// owner of its directory.
+func (a *attempt) owner() int {
+	if a.account == nil {
+		return os.Geteuid()
+	}
+	return int(a.account.UID)
+}
 
 // table is what the worker has in hand.
 type table struct {

@@ -22,7 +22,7 @@
 //	node.id   which node this directory is        jobs/<batch>.<attempt>/   a job's directory, its account's own
 //	lock      held while a process uses it        logs/                     package logs
 //	shim/     package supervisor                  prepared/                 how outputs looked before their jobs
-//	cleaned   when old logs were removed last
+//	cleaned   when old logs were removed last     jobs/spare-<n>/           left empty, for the next of that account
 //
 // The node's lease (lease.go) is its right to run jobs: renewed by each acknowledged beat, run out when the database
 // was silent for too long. Then, and when a beat, claim or start is told that the node was called lost, everything here

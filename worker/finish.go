@@ -198,7 +198,7 @@ func (w *Worker) finish(hard context.Context, group []ending) {
 	ids := make([]capri.Attempt, 0, len(group))
 	for _, e := range group {
 		w.closeLogs(e)
-		w.discard(e.Attempt, e.a == nil || e.a.byOutput())
+		w.discard(e.Attempt, e.a)
 		ids = append(ids, e.Attempt)
 		if e.exit {
 			acks = append(acks, e.Attempt)

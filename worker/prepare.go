@@ -148,7 +148,7 @@ func (w *Worker) prepare(ctx context.Context, a *attempt) bool {
 	if a.process, err = w.jobs.Make(a.task, &a.batch, dir, a.account); err != nil {
 		return fail(err)
 	}
-	if err := w.makeDir(ctx, a, dir); err != nil {
+	if err := w.makeDir(ctx, a); err != nil {
 		var no *refusal
 		if errors.As(err, &no) {
 			return fail(no.err)
@@ -177,23 +177,19 @@ func (r *refusal) Error() string { return r.err.Error() }
 
 // makeDir makes the attempt's directory with the task's files in it. It is ours and closed until all is there, and
 // then its account's alone.
-func (w *Worker) makeDir(ctx context.Context, a *attempt, dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrExist) { // of this attempt, before it was given back by a process that died
-		if err = removeAll(dir); err == nil {
-			err = os.Mkdir(dir, 0o700)
-		}
-	}
+func (w *Worker) makeDir(ctx context.Context, a *attempt) error {
+	fetches := len(a.task.Job.Files) > 0
+	dir, spare, err := w.jobDirs.make(a.id.String(), a.owner(), !fetches)
 	if err != nil {
 		return err
 	}
 	a.dir = dir
-	if len(a.task.Job.Files) > 0 {
+	if fetches {
 		if err := w.fetch(ctx, a); err != nil {
 			return err
 		}
 	}
-	if a.account == nil {
+	if spare || a.account == nil {
 		return nil
 	}
 	return os.Lchown(dir, int(a.account.UID), int(a.account.GID))
@@ -267,15 +263,18 @@ func (w *Worker) recall(a *attempt) {
 	a.outputs, a.before = p.Outputs, p.Before
 }
 
-// discard removes what an attempt had on disk beside its logs.
-func (w *Worker) discard(id capri.Attempt, judged bool) {
-	dir := w.directory.in(jobDir, id.String())
-	if os.Remove(dir) != nil { // empty: nearly always
-		if err := removeAll(dir); err != nil {
-			w.log.Warn("remove a job's directory", "err", err)
-		}
+// discard removes what an attempt had on disk beside its logs. Of one that an earlier process started a is nil.
+func (w *Worker) discard(id capri.Attempt, a *attempt) {
+	var err error
+	if a != nil {
+		err = w.jobDirs.drop(id.String(), a.owner())
+	} else {
+		err = removeAll(w.directory.in(jobDir, id.String()))
 	}
-	if judged {
+	if err != nil {
+		w.log.Warn("remove a job's directory", "err", err)
+	}
+	if a == nil || a.byOutput() {
 		os.Remove(w.directory.in(preparedDir, id.String()))
 	}
 }
@@ -390,9 +389,8 @@ func (w *Worker) writeBack(hard context.Context, group []giveBack) {
 		return // the next life gives them back
 	}
 	for _, g := range group {
-		a := w.table.get(g.Attempt)
-		if a != nil {
-			w.discard(g.Attempt, a.byOutput())
+		if a := w.table.get(g.Attempt); a != nil {
+			w.discard(g.Attempt, a)
 		}
 		w.table.remove(g.Attempt)
 		w.log.Debug("gave a batch back", "attempt", g.Attempt.String(), "why", g.Why)

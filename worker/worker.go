@@ -178,6 +178,7 @@ type Worker struct {
 	accounts  *job.Accounts
 	shims     *supervisor.Supervisor
 	table     *table
+	jobDirs   *jobDirs
 	lease     lease
 	looks     looks
 	health    health
@@ -221,6 +222,7 @@ func New(o Options) (*Worker, error) {
 		jobs:     job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server}),
 		accounts: job.NewAccounts(o.DefaultAccount),
 		table:    newTable(o.Node.Slots, o.Node.MemoryMB),
+		jobDirs:  newJobDirs(d, o.Node.Slots),
 		lease:    lease{killAfter: o.KillAfter, startWithin: o.StartWithin},
 		looks:    looks{files: o.Files, known: map[capri.PathCondition]*look{}},
 		health:   health{log: o.Log},

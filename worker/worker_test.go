@@ -33,7 +33,7 @@ func TestA_job_that_ends_with_0_is_a_success(t *testing.T) {
 			t.Errorf("stderr is %q", got)
 		}
 		left := func() []string {
-			dirs, _ := filepath.Glob(filepath.Join(n.o.Dir, jobDir, "*"))
+			dirs, _ := filepath.Glob(filepath.Join(n.o.Dir, jobDir, "[0-9]*"))
 			return dirs
 		}
 		c.until("the job's directory to be gone", func() bool { return len(left()) == 0 }, func() string { return strings.Join(left(), " ") })
@@ -680,7 +680,7 @@ func TestStopping_and_starting_at_any_moment_runs_no_attempt_twice_and_loses_non
 		}
 		for _, in := range []string{jobDir, preparedDir} {
 			var left []string
-			c.until("nothing to be left in "+in, func() bool { left, _ = filepath.Glob(filepath.Join(n.o.Dir, in, "*")); return len(left) == 0 },
+			c.until("nothing to be left in "+in, func() bool { left, _ = filepath.Glob(filepath.Join(n.o.Dir, in, "[0-9]*")); return len(left) == 0 },
 				func() string { return strings.Join(left, " ") })
 		}
 	})
