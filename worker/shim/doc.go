@@ -30,13 +30,13 @@
 //
 //   - Each attempt that was taken is answered: by an exit, or as lost by who reads the journal.
 //   - An exit is on disk before it is reported, and is reported until it is acknowledged.
-//   - An attempt ends when its main process ends. Then what is left of its process group is killed: a
-//     background child would run beside the next attempt. After SIGTERM the rest has the rest of the grace
-//     instead (linger.go), and the exit is reported when its session is empty.
+//   - An attempt ends when its main process ends. Then whatever it has left is killed, also what has gone out of its
+//     session: it would run beside the next attempt. After SIGTERM the rest has the rest of the grace instead
+//     (linger.go). The exit is reported when nothing is left (cgroup.go, tree.go).
 //   - A signal reaches what it was meant for or nobody: see reap.go.
-//   - No job runs as root, and none inherits more than its three descriptors and the environment it was given.
+//   - No job runs as root, and none inherits more than its three descriptors and the environment it was given, to which
+//     the mark is added by which its processes are known.
 //
-// It leaves to others: children that leave the session (setsid), cgroups, directories, names, success. A
-// job's peak memory is what the kernel says of its biggest process, and the kernel counts from the fork on:
-// it is never less than the shim's own few megabytes.
+// It leaves to others: directories, names, success, limits. A job's peak memory is what the kernel says of its biggest
+// process, and the kernel counts from the fork on: it is never less than the shim's own few megabytes.
 package shim

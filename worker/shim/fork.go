@@ -21,6 +21,9 @@ import (
 // syscall.ForkExec instead of os/exec saves the goroutines, pipes and pidfd that we would not use.
 func (s *shim) forkJobs() {
 	runtime.LockOSThread()
+	if err := gainNothing(); err != nil {
+		log.Print(err)
+	}
 	for {
 		s.mu.Lock()
 		for len(s.queue) == 0 {
@@ -56,6 +59,16 @@ func (s *shim) forkJobs() {
 	}
 }
 
+// gainNothing has what this thread starts never get more rights than it was started with: sudo, setuid programs and file
+// capabilities do nothing for a job. It binds the thread for ever, which is the one that forks and no other.
+func gainNothing() error {
+	const setNoNewPrivs = 38
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, setNoNewPrivs, 1, 0, 0, 0, 0); e != 0 {
+		return fmt.Errorf("set no_new_privs for jobs: %w", e)
+	}
+	return nil
+}
+
 func (s *shim) fork(j *job, spec *Job) error {
 	if len(spec.Argv) == 0 {
 		return errors.New("there is no command")
@@ -81,7 +94,7 @@ func (s *shim) fork(j *job, spec *Job) error {
 	}
 	attr := &syscall.ProcAttr{
 		Dir: spec.Dir,
-		Env: spec.Env,
+		Env: append(spec.Env[:len(spec.Env):len(spec.Env)], MarkName+"="+s.life.Mark(j.attempt)),
 		// The files themselves, no pipe: a grandchild that holds stdout holds nothing of ours. All our
 		// descriptors are close-on-exec, so these three are all the job gets.
 		Files: []uintptr{s.devNull, uintptr(stdout), uintptr(stderr)},
@@ -93,11 +106,25 @@ func (s *shim) fork(j *job, spec *Job) error {
 		attr.Sys.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
 	}
 
+	group := s.group()
+	if group != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, group.fd
+	}
+
 	s.forking.Lock()
 	defer s.forking.Unlock()
 	ticks := bootTicks()
 	started := time.Now()
 	pid, err := syscall.ForkExec(spec.Argv[0], spec.Argv, attr)
+	if err != nil && group != nil {
+		// Is it the program, or are there reasons against groups that were not seen at the start (seccomp)?
+		s.giveGroup(group)
+		group, attr.Sys.UseCgroupFD = nil, false
+		reason := err
+		if pid, err = syscall.ForkExec(spec.Argv[0], spec.Argv, attr); err == nil {
+			log.Printf("attempt %s could not be started in a cgroup and runs without: %v", j.attempt, reason)
+		}
+	}
 	if err != nil {
 		return explain(err, spec)
 	}
@@ -109,7 +136,7 @@ func (s *shim) fork(j *job, spec *Job) error {
 		log.Print(err)
 	}
 	s.mu.Lock()
-	j.pid, j.ticks, j.started = pid, ticks, started
+	j.pid, j.ticks, j.started, j.cgroup = pid, ticks, started, group
 	s.pids[pid] = j
 	if j.killed { // while it was forked
 		s.terminate(j)
@@ -121,6 +148,27 @@ func (s *shim) fork(j *job, spec *Job) error {
 	s.journal.mu.Unlock()
 	wake(s.born)
 	return nil
+}
+
+// group gives the job a cgroup, if it can have one.
+func (s *shim) group() *cgroup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cgroups == nil {
+		return nil
+	}
+	g, err := s.cgroups.take()
+	if err != nil {
+		log.Printf("a job gets no cgroup: %v", err)
+		return nil
+	}
+	return g
+}
+
+func (s *shim) giveGroup(g *cgroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cgroups.give(g)
 }
 
 // createLog makes a log file. O_EXCL: an attempt's log exists once, so this is also the last guard against

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kill ends attempts: SIGTERM to the process group, SIGKILL when the grace is over. Asked again it may
+// kill ends attempts: SIGTERM to all their processes, SIGKILL when the grace is over. Asked again it may
 // shorten the grace and does not lengthen it.
 func (s *shim) kill(kills []Kill) {
 	s.mu.Lock()
@@ -54,7 +54,7 @@ func (s *shim) terminate(j *job) {
 	j.lapse = time.AfterFunc(time.Until(deadline), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.signal(j, syscall.SIGKILL)
+		s.signal(j, syscall.SIGKILL) // the rest: see linger.go
 	})
 	// Once: many programs take a second SIGTERM for impatience and leave their tidying up half done, and at a
 	// lease's end the worker and we both say it.
@@ -63,6 +63,8 @@ func (s *shim) terminate(j *job) {
 	}
 	s.signal(j, syscall.SIGTERM)
 	s.signal(j, syscall.SIGCONT) // a stopped process would not see the other
+	s.told = append(s.told, j)
+	wake(s.lingers)
 }
 
 // signal reaches j's process group if its leader is not reaped: only then is the number certainly ours.

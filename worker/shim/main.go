@@ -27,21 +27,25 @@ const (
 // lonelyFor is how long a shim waits for its first worker, which may have died after starting it.
 const lonelyFor = 30 * time.Second
 
-// Main is the program: args are its name and the directory of its life. It returns the exit status.
+// NoCgroups is the argument after the directory that keeps the shim from making cgroups.
+const NoCgroups = "no-cgroups"
+
+// Main is the program: args are its name, the directory of its life, and perhaps NoCgroups. It returns the exit status.
 func Main(args []string) int {
 	log.SetFlags(log.Ldate | log.Ltime | log.Lmicroseconds | log.LUTC)
-	if len(args) != 2 {
-		fmt.Fprintln(os.Stderr, "capri-shim is started by capri worker: capri-shim DIRECTORY")
+	without := len(args) == 3 && args[2] == NoCgroups
+	if len(args) != 2 && !without {
+		fmt.Fprintln(os.Stderr, "capri-shim is started by capri worker: capri-shim DIRECTORY ["+NoCgroups+"]")
 		return 2
 	}
-	if err := run(args[1]); err != nil {
+	if err := run(args[1], !without); err != nil {
 		log.Print(err)
 		return 1
 	}
 	return 0
 }
 
-func run(dir string) error {
+func run(dir string, useCgroups bool) error {
 	syscall.Umask(0o077)
 	if err := closeOnExec(); err != nil {
 		return err
@@ -70,21 +74,36 @@ func run(dir string) error {
 		return fmt.Errorf("read own start time (is /proc mounted?): %w", err)
 	}
 	life := Life{Version: Version, Pid: os.Getpid(), StartTicks: self.StartTicks, BootID: BootID(), Program: program}
+	var groups *cgroups
+	if useCgroups {
+		if groups, err = openCgroups(life); err != nil {
+			log.Printf("jobs get no cgroups, their processes are known by the mark in their environment: %v", err)
+		} else {
+			life.Cgroup = groups.dir
+		}
+	}
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
 	s, err := newShim(dir, life)
 	if err != nil {
 		return err
 	}
-	s.root, s.devNull = os.Geteuid() == 0, uintptr(null)
+	s.root, s.devNull, s.cgroups = os.Geteuid() == 0, uintptr(null), groups
+	s.childrenFile = fmt.Sprintf("/proc/self/task/%d/children", life.Pid)
 
 	go s.obeySignals()
 	go s.forkJobs()
 	go s.reapJobs()
-	go s.awaitSessions()
+	go s.awaitTheRest()
 	go s.watchLease()
 	go s.flushExits()
 	go s.accept(listener)
 	time.AfterFunc(lonelyFor, s.wakeFlusher)
 	<-s.gone
+	if _, err := RemoveCgroup(life.Cgroup); err != nil {
+		log.Print(err)
+	}
 	os.Remove(filepath.Join(dir, SocketName)) // so that nobody calls; the journal stays for whoever comes
 	return nil
 }

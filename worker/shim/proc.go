@@ -2,7 +2,6 @@ package shim
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -87,70 +86,3 @@ func Now() time.Duration {
 
 // bootTicks is the present in the unit of Stat.StartTicks: what is forked from now on has at least this.
 func bootTicks() uint64 { return uint64(Now() / (10 * time.Millisecond)) }
-
-// Members finds the living processes of sessions: session id → boot ticks before which it did not exist.
-// The ticks keep a stranger out who got the number of a session that had ended. The answer maps pids to
-// sessions.
-func Members(sessions map[int]uint64) (map[int]int, error) {
-	found := map[int]int{}
-	return found, eachProcess(func(pid int) {
-		if session, ok := memberOf(pid, sessions); ok {
-			found[pid] = session
-		}
-	})
-}
-
-// Children finds the children of a process, dead ones that it has not reaped included: pid → start ticks. Those of a
-// shim lead the sessions of its jobs.
-func Children(parent int) (map[int]uint64, error) {
-	found := map[int]uint64{}
-	return found, eachProcess(func(pid int) {
-		if s, err := ReadStat(pid); err == nil && s.Parent == parent {
-			found[pid] = s.StartTicks
-		}
-	})
-}
-
-func eachProcess(f func(pid int)) error {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return err
-	}
-	names, err := proc.Readdirnames(-1)
-	proc.Close()
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
-	}
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			f(pid)
-		}
-	}
-	return nil
-}
-
-func memberOf(pid int, sessions map[int]uint64) (int, bool) {
-	s, err := ReadStat(pid)
-	if err != nil || s.State == 'Z' || s.State == 'X' {
-		return 0, false
-	}
-	since, ok := sessions[s.Session]
-	return s.Session, ok && s.StartTicks >= since
-}
-
-// SignalMember sends sig to pid if it is (still) a member of one of sessions. The handle is a pidfd and is
-// taken before the check, so that the signal reaches the process that was checked or nobody.
-func SignalMember(pid int, sessions map[int]uint64, sig syscall.Signal) error {
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		return err
-	}
-	defer p.Release()
-	if _, ok := memberOf(pid, sessions); !ok {
-		return nil
-	}
-	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
-	}
-	return nil
-}

@@ -52,7 +52,8 @@ type Life struct {
 	Pid        int    `json:"pid"`
 	StartTicks uint64 `json:"start_ticks"` // as in /proc/<pid>/stat
 	BootID     string `json:"boot_id"`
-	Program    string `json:"program"` // identity of the file it runs; see ProgramID
+	Program    string `json:"program"`          // identity of the file it runs; see ProgramID
+	Cgroup     string `json:"cgroup,omitempty"` // directory in which its jobs have their groups; see RemoveCgroup
 }
 
 // Inventory is what the shim holds now.
@@ -69,7 +70,7 @@ type Running struct {
 	Started    int64  `json:"started,omitempty"` // epoch milliseconds
 }
 
-// Job is one command to run. The shim fills in nothing: what is not in Env is not there.
+// Job is one command to run. The shim adds nothing but MarkName: what is not in Env is not there.
 type Job struct {
 	Attempt    string        `json:"attempt"` // "<batch id>.<attempt>"; the shim only compares it
 	Argv       []string      `json:"argv"`    // Argv[0] is a path, not searched for

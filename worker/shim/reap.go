@@ -44,7 +44,8 @@ func (s *shim) reap(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// What it leaves behind does not outlive it: a background child of an attempt that has ended would run
-	// beside the next attempt. Only when it was told to end has the rest some grace left: see linger.go.
+	// beside the next attempt. Its group is killed here, and what has left that (setsid) in linger.go. Only when it was
+	// told to end has the rest some grace left.
 	told := !j.deadline.IsZero()
 	if !told {
 		syscall.Kill(-pid, syscall.SIGKILL)
@@ -69,6 +70,9 @@ func (s *shim) reap(pid int) {
 	// that, how they ended is not the jobs' own doing.
 	if (status.Signaled() || e.Code != 0) && s.leaseOver() {
 		j.lapsed = true
+	}
+	if !told && s.leavesProcesses(j) {
+		j.deadline, told = time.Now(), true
 	}
 	if told {
 		s.lingering = append(s.lingering, &lingering{job: j, exit: e})

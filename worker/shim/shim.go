@@ -13,7 +13,9 @@ type shim struct {
 	life    Life
 	root    bool // we run as root: no job may do so
 	devNull uintptr
-	journal *journal
+
+	childrenFile string // lists the first thread's children
+	journal      *journal
 
 	adopting sync.Mutex // held while one connection follows another; before mu
 	forking  sync.Mutex // held from a fork until the child is in pids; before journal.mu and mu
@@ -31,10 +33,12 @@ type shim struct {
 	leaving   bool            // told to, as soon as nothing is left
 	left      bool            // decided: no worker is taken any more
 	lease     *Lease          // the newest; nil: none was ever given
+	told      []*job          // asked to end, and what has left their process groups was not asked yet
+	cgroups   *cgroups        // nil: cannot be had
 
 	queueFilled sync.Cond     // on mu
 	born        chan struct{} // there may be children to wait for
-	lingers     chan struct{} // lingering is not empty
+	lingers     chan struct{} // lingering or told is not empty
 	leased      chan struct{} // there may be a lease to watch
 	flush       chan struct{} // ended is not empty, or it may be time to leave
 	gone        chan struct{} // closed when the shim leaves
@@ -53,7 +57,8 @@ type job struct {
 	lapse    *time.Timer // sends SIGKILL then
 	killed   bool
 	timed    bool
-	lapsed   bool // the lease had run out
+	lapsed   bool    // the lease had run out
+	cgroup   *cgroup // nil: it has none
 }
 
 type queued struct {
@@ -111,6 +116,10 @@ func (s *shim) end(j *job, e Exit) {
 		if t != nil {
 			t.Stop()
 		}
+	}
+	if j.cgroup != nil {
+		s.cgroups.give(j.cgroup)
+		j.cgroup = nil
 	}
 	e.Attempt, e.TimedOut, e.Lapsed = j.attempt, j.timed, j.lapsed
 	e.Killed = j.killed || j.lapsed // an older worker knows only this word, and takes it for no failure of the job's

@@ -79,7 +79,7 @@ func (l *life) launch(ctx context.Context) (*call, error) {
 		return nil, err
 	}
 	defer null.Close()
-	process, err := os.StartProcess(l.s.shimPath, []string{shim.ProgramName, l.dir}, &os.ProcAttr{
+	process, err := os.StartProcess(l.s.shimPath, append([]string{shim.ProgramName, l.dir}, l.s.shimArgs...), &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{}, // nothing of ours reaches a job by accident
 		Files: []*os.File{null, logFile, logFile, shim.ListenerFD: listener},

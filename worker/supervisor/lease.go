@@ -57,7 +57,7 @@ func (s *Supervisor) newestLease() *shim.Lease {
 
 // EndAll ends every job, SIGTERM and then SIGKILL when grace is over, and returns when nothing of any is left: the node
 // may run them no longer, and others may start them now. grace is more than 0. Their exits say Lapsed. The jobs of a shim that does not answer
-// (stopped, swapped out) are ended without it, by their sessions, and then that shim.
+// (stopped, swapped out) are ended without it, and then that shim.
 func (s *Supervisor) EndAll(ctx context.Context, grace time.Duration) error {
 	var ending sync.WaitGroup
 	for _, l := range s.living() {
@@ -103,7 +103,7 @@ func (l *life) endAll(ctx context.Context, grace time.Duration) {
 		l.mu.Unlock()
 		if !dead && id.Alive() {
 			l.s.log.Error("a shim does not end its jobs; they are ended without it", "shim", l.dir, "pid", id.Pid, "attempts", n)
-			l.endSessions(ctx, id, began.Add(grace))
+			l.endJobs(ctx, id, began.Add(grace))
 			if err := id.Kill(); err != nil {
 				l.s.log.Error("end a shim that hangs", "shim", l.dir, "pid", id.Pid, "error", err)
 			}
@@ -175,26 +175,26 @@ func (l *life) tellEnd(ctx context.Context, grace time.Duration) error {
 	}
 }
 
-// endSessions asks the jobs of a hanging shim to end, until none is left or deadline has passed.
-func (l *life) endSessions(ctx context.Context, id shim.Life, deadline time.Time) {
+// endJobs asks the jobs of a hanging shim to end, until none is left or deadline has passed.
+func (l *life) endJobs(ctx context.Context, id shim.Life, deadline time.Time) {
 	asked := map[int]bool{}
 	for {
-		sessions, err := l.sessions(id)
-		var members map[int]int
+		jobs, err := l.tracked(id)
+		var members map[int]shim.Member
 		if err == nil {
-			members, err = shim.Members(sessions)
+			members, err = shim.Members(jobs)
 		}
 		if err != nil {
 			l.s.log.Error("look for the jobs of a shim that hangs", "shim", l.dir, "error", err)
 			return
 		}
-		for pid := range members {
+		for pid, m := range members {
 			if asked[pid] {
 				continue
 			}
 			asked[pid] = true
 			for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-				err = errors.Join(err, shim.SignalMember(pid, sessions, sig))
+				err = errors.Join(err, m.Signal(pid, sig))
 			}
 		}
 		if err != nil {
@@ -212,17 +212,19 @@ func (l *life) endSessions(ctx context.Context, id shim.Life, deadline time.Time
 	}
 }
 
-// sessions finds the sessions of a shim's jobs without asking it: those of its children, and those in its journal,
-// whose leader may be gone already.
-func (l *life) sessions(id shim.Life) (map[int]uint64, error) {
-	sessions, err := shim.Children(id.Pid)
+// tracked finds a shim's jobs without asking it: its children, and those in its journal, whose main process may be gone
+// already. What is their children's is theirs.
+func (l *life) tracked(id shim.Life) ([]shim.Tracked, error) {
+	children, err := shim.Children(id.Pid)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range l.remains().Running {
-		if _, known := sessions[r.Pid]; r.Pid != 0 && !known {
-			sessions[r.Pid] = r.StartTicks
-		}
+	var jobs []shim.Tracked
+	for pid, ticks := range children {
+		jobs = append(jobs, shim.Tracked{Pid: pid, Since: ticks})
 	}
-	return sessions, nil
+	for _, r := range l.remains().Running {
+		jobs = append(jobs, shim.Tracked{Attempt: r.Attempt, Pid: r.Pid, Since: max(r.StartTicks, id.StartTicks), Mark: id.Mark(r.Attempt)})
+	}
+	return jobs, nil
 }

@@ -25,7 +25,7 @@ const (
 
 // under gives a lease from now on.
 func under(killAfter time.Duration) shim.Lease {
-	return shim.Lease{At: shim.Now(), KillAfter: killAfter, Grace: 400 * time.Millisecond}
+	return shim.Lease{At: shim.Now(), KillAfter: killAfter, Grace: 2 * time.Second}
 }
 
 // renew returns when the shims were told: frames keep their order.
@@ -48,6 +48,7 @@ func (w *world) lapsed(n int) Exit {
 }
 
 func Test_a_shim_that_hears_of_no_newer_lease_ends_its_jobs(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.s.Renew(under(time.Hour))
@@ -70,6 +71,7 @@ func Test_a_shim_that_hears_of_no_newer_lease_ends_its_jobs(t *testing.T) {
 }
 
 func Test_a_shim_whose_worker_is_gone_ends_its_jobs_when_the_lease_runs_out(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.s.Renew(under(time.Hour))
@@ -84,18 +86,19 @@ func Test_a_shim_whose_worker_is_gone_ends_its_jobs_when_the_lease_runs_out(t *t
 }
 
 func Test_renewed_leases_keep_jobs_running_also_across_a_restart(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
-	w.s.Renew(under(2 * time.Second))
+	w.s.Renew(under(4 * time.Second))
 	gate := filepath.Join(w.base, "jobs", "gate")
 	w.start(w.job(1, "while [ ! -e "+gate+" ]; do sleep 0.01; done; exit 5"))
 	w.pid(1)
-	for i := range 6 {
+	for i := range 10 { // for longer than a lease
 		time.Sleep(500 * time.Millisecond)
 		if i == 2 {
 			w.reopen()
 		}
-		w.s.Renew(under(2 * time.Second))
+		w.s.Renew(under(4 * time.Second))
 	}
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	e := w.exit(1)
@@ -104,6 +107,7 @@ func Test_renewed_leases_keep_jobs_running_also_across_a_restart(t *testing.T) {
 }
 
 func Test_a_lease_without_an_end_never_ends_a_job_and_lifts_an_earlier_end(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.renew(under(300 * time.Millisecond))
@@ -147,6 +151,7 @@ func (w *world) lapsedRun(n int) Exit {
 }
 
 func Test_a_new_shim_hears_of_the_lease_that_there_is(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.s.Renew(under(2 * time.Second))
@@ -161,6 +166,7 @@ func Test_a_new_shim_hears_of_the_lease_that_there_is(t *testing.T) {
 }
 
 func Test_EndAll_ends_every_job_and_waits_until_none_is_left(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.s.Renew(under(time.Hour))
@@ -169,7 +175,7 @@ func Test_EndAll_ends_every_job_and_waits_until_none_is_left(t *testing.T) {
 	w.says(2, "ready\n")
 	pids := []int{w.pid(1), w.pid(2)}
 	require.Equal(t, 2, w.s.Jobs())
-	require.NoError(t, w.s.EndAll(t.Context(), 300*time.Millisecond))
+	require.NoError(t, w.s.EndAll(t.Context(), 2*time.Second))
 	for _, pid := range pids {
 		require.Empty(t, w.sessionOf(pid))
 	}
@@ -182,6 +188,7 @@ func Test_EndAll_ends_every_job_and_waits_until_none_is_left(t *testing.T) {
 }
 
 func Test_the_jobs_of_a_shim_that_hangs_are_ended_without_it(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	w.s.Renew(under(time.Hour))
@@ -264,6 +271,7 @@ func Test_a_shim_of_an_older_version_gets_no_new_jobs_and_its_jobs_are_ended_by_
 }
 
 func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_have_to_end(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.open()
 	gate := filepath.Join(w.base, "jobs", "gate")
@@ -296,6 +304,7 @@ func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_hav
 }
 
 func Test_a_shim_that_begins_to_hang_gets_no_new_jobs(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	w.opts.AnswerWithin = time.Second
 	w.open()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"capri"
+	"capri/internal/testenv"
 	"capri/worker/shim"
 )
 
@@ -24,10 +25,11 @@ func TestMain(m *testing.M) {
 		code := shim.Main(os.Args)
 		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uintptr(code), 0, 0) // os.Exit of a race build sleeps a second
 	}
+	testenv.AtOnce(6)
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is a data directory in which jobs of an ordinary user can run, whoever runs the test.
 type world struct {
@@ -182,9 +184,9 @@ func (w *world) pid(n int) (pid int) {
 }
 
 // sessionOf lists the processes of a session.
-func (w *world) sessionOf(pid int) map[int]int {
+func (w *world) sessionOf(pid int) map[int]shim.Member {
 	w.Helper()
-	m, err := shim.Members(map[int]uint64{pid: 0})
+	m, err := shim.Members([]shim.Tracked{{Pid: pid}})
 	require.NoError(w, err)
 	return m
 }

@@ -24,6 +24,9 @@ type Options struct {
 	ShimPath string       // default: capri-shim beside the running program
 	Log      *slog.Logger // default: slog.Default()
 
+	// NoCgroups: jobs' processes are known by the mark in their environment (shim.MarkName) even where there are cgroups.
+	NoCgroups bool
+
 	// AnswerWithin bounds how long a shim may be silent when it is called; default 10 s. It answers in milliseconds; one
 	// that does not is stopped, or the host is swapping.
 	AnswerWithin time.Duration
@@ -35,6 +38,7 @@ type Supervisor struct {
 	shimPath string
 	log      *slog.Logger
 	answer   time.Duration // Options.AnswerWithin
+	shimArgs []string      // after the directory
 
 	starting sync.Mutex // held while a shim is chosen or started; before mu
 
@@ -74,6 +78,9 @@ func Open(ctx context.Context, o Options) (*Supervisor, error) {
 		return nil, fmt.Errorf("make the shims' directory: %w", err)
 	}
 	s := &Supervisor{dir: dir, shimPath: path, log: o.Log, answer: cmp.Or(o.AnswerWithin, answerWithin), exits: newMailbox()}
+	if o.NoCgroups {
+		s.shimArgs = []string{shim.NoCgroups}
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.find(ctx); err != nil {
 		s.Close()
