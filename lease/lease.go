@@ -242,6 +242,7 @@ func (k *Keeper) renewOne(ctx context.Context, g *grant) {
 	switch {
 	case err != nil && ctx.Err() == nil:
 		k.o.Log.Warn("a lease could not be renewed", "service", g.Service, "err", err)
+	case err == nil && !ok && failpoint.On(failpoint.LeaseBlind): // nor does it see this: the epoch alone stops its turns
 	case err == nil && !ok:
 		k.o.Log.Warn("a lease was lost", "service", g.Service, "epoch", g.Epoch)
 		k.Drop(g.Lease)
@@ -464,7 +465,7 @@ func (k *Keeper) handOver(ctx context.Context, rows map[string]store.ServiceLock
 	if g, have := k.grantOf(clockLease); have && wrongClock && !k.refused[clockLease].Equal(k.since()) && k.giveBack(ctx, g) {
 		k.o.Log.Warn("gives generate to a master with a better clock", "epoch", g.Epoch)
 	}
-	if k.o.Member == nil {
+	if k.o.Member == nil || failpoint.On(failpoint.LeaseStay) {
 		return
 	}
 	if row := rows[k.offered]; k.offered != "" && row.Holder != "" && row.Holder != k.o.Holder {

@@ -16,6 +16,7 @@
 //	claim-start    worker, between claim and start            delay
 //	plan-assign    services/dispatch, between plan and write  delay
 //	lease-blind    lease, where a lease is seen to be over     hit: it is not seen, and the service writes on
+//	lease-stay     lease, where surplus ones are given away   hit: they stay where they are
 //	local-clock    whatever compares this machine's clock     shift
 //
 // A line of the file is a point and what to do there: "after-commit cut share=0.1", "plan-assign delay=2s",
@@ -37,5 +38,6 @@ const (
 	ClaimStart   Point = "claim-start"
 	PlanAssign   Point = "plan-assign"
 	LeaseBlind   Point = "lease-blind"
+	LeaseStay    Point = "lease-stay"
 	LocalClock   Point = "local-clock"
 )

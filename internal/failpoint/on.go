@@ -152,6 +152,7 @@ var takes = map[Point][]string{
 	ClaimStart:   {"delay", "share"},
 	PlanAssign:   {"delay", "share"},
 	LeaseBlind:   {"share"},
+	LeaseStay:    {"share"},
 	LocalClock:   {"shift"},
 }
 

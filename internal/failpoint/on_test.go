@@ -32,6 +32,7 @@ func TestACut_looks_like_a_lost_connection(t *testing.T) {
 func TestAMasterIsBlind_while_the_rule_says_so(t *testing.T) {
 	withRules(t, "lease-blind")
 	require.True(t, On(LeaseBlind))
+	require.False(t, On(LeaseStay))
 }
 
 func TestRules_are_read_again_while_it_runs(t *testing.T) {

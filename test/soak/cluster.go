@@ -26,13 +26,15 @@ type settings struct {
 	DicData                 map[string]string // settings in the database
 }
 
-// soaking are the settings of the soak: limits as short as the rules allow, and a clock that meets the end of a month,
+// soaking are the settings of the soak: limits as short as the rules allow (but for the long grace: where kill_after is
+// under two looks of lost-nodes, taking one limit for the other gives a batch away while its job has some seconds left),
+// and a clock that meets the end of a month,
 // and three hours later the night in which it goes back.
 func soaking(speed int64) settings {
 	return settings{
-		Masters: 3, Workers: 4, Slots: 10, Speed: speed, Start: "2026-10-31 22:40:00", Zone: "America/New_York",
+		Masters: 3, Workers: 4, Slots: 12, Speed: speed, Start: "2026-10-31 22:40:00", Zone: "America/New_York",
 		Limits: []string{"CAPRI_LEASE_TTL=5s", "CAPRI_LEASE_RENEW=2s",
-			"CAPRI_NODE_BEAT_INTERVAL=1s", "CAPRI_NODE_START_WITHIN=8s", "CAPRI_NODE_KILL_AFTER=10s", "CAPRI_NODE_KILL_GRACE=2s", "CAPRI_NODE_LOST_AFTER=30s",
+			"CAPRI_NODE_BEAT_INTERVAL=1s", "CAPRI_NODE_START_WITHIN=7s", "CAPRI_NODE_KILL_AFTER=9s", "CAPRI_NODE_KILL_GRACE=7s", "CAPRI_NODE_LOST_AFTER=31s",
 			"CAPRI_DEPENDENCY_INTERVAL=5s"},
 		DicData: map[string]string{
 			"task_need_reschudle_time": strconv.FormatInt(max(1, speed*15/60), 10), // fifteen real seconds
@@ -59,7 +61,10 @@ type cluster struct {
 	database              *mariadb
 	redis                 *redis
 	masters, workers      []*member
-	db                    *sql.DB // around the proxies
+	networks              map[string]*namespace // of workers; none: all share this machine's
+	proxies               bool                  // it is asked for
+	sharedWhy             string                // why they do
+	db                    *sql.DB               // around the proxies
 	say                   func(format string, args ...any)
 }
 
@@ -98,6 +103,13 @@ func (c *cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
+	names := make([]string, c.Workers)
+	for i := range names {
+		names[i] = fmt.Sprintf("w%d", i+1)
+	}
+	if c.sharedWhy = "asked for by -proxies"; !c.proxies {
+		c.networks, c.sharedWhy = networks(names)
+	}
 	for i := range c.Masters {
 		m, err := c.newMember(ctx, "master", fmt.Sprintf("m%d", i+1))
 		if err != nil {
@@ -105,8 +117,8 @@ func (c *cluster) start(ctx context.Context) error {
 		}
 		c.masters = append(c.masters, m)
 	}
-	for i := range c.Workers {
-		w, err := c.newMember(ctx, "worker", fmt.Sprintf("w%d", i+1))
+	for _, name := range names {
+		w, err := c.newMember(ctx, "worker", name)
 		if err != nil {
 			return err
 		}
@@ -250,6 +262,14 @@ func (c *cluster) abandon() {
 			m.crash()
 		}
 	}
+}
+
+// network says in a line how workers are cut off.
+func (c *cluster) network() string {
+	if len(c.networks) > 0 {
+		return "each worker in a network namespace of its own: worker_cut cuts its cable"
+	}
+	return "all in one network, the proxies do the cutting: " + c.sharedWhy
 }
 
 // stopServers ends what the checker no longer needs.

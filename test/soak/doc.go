@@ -5,7 +5,7 @@
 //	             ▼                                                  ▼
 //	3 masters ──proxy──┐                       kill, freeze, cut off, slow down, shift clocks,
 //	4 workers ──proxy──┼──▶ MariaDB, Redis     lose replies of COMMIT, provoke deadlocks …
-//	    │ jobs         │         ▲
+//	    │ jobs         │         ▲          (as root each worker is in a network namespace, and its cable can be cut)
 //	    ▼              │         └── a watcher asks directly, each 100 ms: who leads, which turns ended, which nodes beat
 //	witness log        └── a proxy for each process and server, so that one alone can be cut off
 //

@@ -33,6 +33,7 @@ type options struct {
 	scenario string
 	times    int
 	seconds  int
+	proxies  bool
 }
 
 func main() {
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.scenario, "scenario", "", "measure one thing with the limits by default: worker-kill, leader-kill, redis-kill, mariadb-down")
 	flag.IntVar(&o.times, "times", 3, "how often, in a scenario")
 	flag.IntVar(&o.seconds, "seconds", 30, "how long something is away, in a scenario")
+	flag.BoolVar(&o.proxies, "proxies", false, "no network namespaces, also where they could be had: the proxies cut workers off")
 	flag.Parse()
 	if flag.NArg() > 0 || o.minutes <= 0 || o.speed < 1 || o.tasks < 20 || o.times < 1 {
 		fmt.Fprintln(os.Stderr, "soak: it takes flags alone, -minutes above 0, -speed and -times of at least 1, -tasks of at least 20; see -h")
@@ -93,7 +95,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 		}
 	}
 	began := time.Now()
-	c := &cluster{root: root, dir: o.dir, say: func(format string, args ...any) {
+	c := &cluster{root: root, dir: o.dir, proxies: o.proxies, say: func(format string, args ...any) {
 		if !o.quiet {
 			fmt.Printf("%7.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}
@@ -103,6 +105,9 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 		c.stopServers()
 		for _, left := range sweep(o.dir) {
 			c.say("ended: %s", left)
+		}
+		if gone := removeAll(c.networks); gone != nil {
+			fmt.Fprintln(os.Stderr, "soak:", gone)
 		}
 		if ok && err == nil && !o.keep {
 			os.RemoveAll(o.dir)
@@ -136,12 +141,12 @@ func soak(ctx context.Context, c *cluster, o options) (bool, error) {
 	if err := c.start(ctx); err != nil {
 		return false, err
 	}
-	c.say("3 masters, 4 workers; the proxies do the cutting, all share one network namespace")
+	c.say("3 masters, 4 workers; %s", c.network())
 	all := tasks(o.seed, o.tasks, c.witness, c.dir)
 	if err := c.apply(ctx, all); err != nil {
 		return false, err
 	}
-	rep := &report{Seed: o.seed, Minutes: o.minutes, Speed: o.speed, Tasks: len(all)}
+	rep := &report{Seed: o.seed, Minutes: o.minutes, Speed: o.speed, Tasks: len(all), Network: c.network()}
 	run := c.base
 	run.Seed, run.From, run.Nodes = o.seed, c.business(time.Now().UnixMilli()), map[string]checker.Capacity{}
 	for _, w := range c.workers {
@@ -169,6 +174,9 @@ func soak(ctx context.Context, c *cluster, o options) (bool, error) {
 	background.Go(func() { watch.run(watching) })
 	defer background.Wait()
 	defer stopWatching()
+	if err := c.begin(ctx, all); err != nil {
+		return false, err
+	}
 	c.say("%d faults are planned", len(faults))
 	trouble.Go(func() { nemesis.run(hurting, faults) })
 	trouble.Go(func() { rep.People.run(hurting) })
@@ -222,6 +230,29 @@ func (c *cluster) apply(ctx context.Context, all []task) error {
 	return nil
 }
 
+// begin starts a job of every other lasting task, and waits until they run: the first fault is to find some.
+func (c *cluster) begin(ctx context.Context, all []task) error {
+	n := 0
+	for _, t := range all {
+		if t.isLasting() {
+			if n++; n%2 == 0 {
+				if out, err := c.api(ctx, c.masters[0], "execute", t.name); err != nil {
+					return fmt.Errorf("execute %s: %w\n%s", t.name, err, out)
+				}
+			}
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; pause(ctx, 100*time.Millisecond) {
+		running, err := c.column(ctx, "SELECT b.id FROM task_work b JOIN task t ON t.id = b.task_id WHERE b.state = 2 AND b.start_time IS NOT NULL AND t.name LIKE '"+lastingShape+"%'")
+		if err == nil && len(running) >= n/2 {
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return errors.Join(ctx.Err(), err, fmt.Errorf("%d of %d lasting jobs run, and nothing is hurt yet", len(running), n/2))
+		}
+	}
+}
+
 // heal makes sure that every process lives and reaches everything, and lets nothing start that is scheduled later than
 // until: then there is an end to settle towards, while the clock goes on.
 func (c *cluster) heal(ctx context.Context, until int64) error {
@@ -253,6 +284,10 @@ func (r *report) finish(ctx context.Context, c *cluster, o options, run checker.
 		return false, err
 	}
 	r.leadership(watch, faults)
+	r.beyondLost(watch, faults)
+	if r.Long.Decided == 0 && o.minutes >= 10 {
+		r.wrong("in %.0f minutes no worker was ever called lost while it was hurt and attempts kept its leader: the faults do not reach what they are for", o.minutes)
+	}
 	witness, err := checker.ReadWitness(filepath.Join(c.dir, "witness"))
 	if err != nil {
 		return false, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,27 +20,36 @@ type member struct {
 	dir        string // its data, and its control file of failpoints
 	logFile    string
 	db, redis  *link
-	address    string // of a master's API
+	api        *link      // of a worker's jobs, to a master
+	network    *namespace // of a worker; nil: this machine's
+	address    string     // of a master's API
 	argv, env  []string
 
 	mu sync.Mutex
 	p  *process
+
+	failing         sync.Mutex
+	rules, standing []string // of failpoints: of the fault that is on, and of what lasts longer
 }
 
 func (c *cluster) newMember(ctx context.Context, role, name string) (*member, error) {
-	m := &member{role: role, name: name, dir: filepath.Join(c.dir, name), logFile: filepath.Join(c.dir, name+".log")}
+	m := &member{role: role, name: name, dir: filepath.Join(c.dir, name), logFile: filepath.Join(c.dir, name+".log"), network: c.networks[name]}
+	proxies, own := "127.0.0.1", "127.0.0.1" // the addresses where its proxies, and where itself listens
+	if m.network != nil {
+		proxies, own = m.network.here, m.network.there
+	}
 	var err error
-	if m.db, err = newLink(name+"-database", c.database.address); err != nil {
+	if m.db, err = newLink(name+"-database", proxies, c.database.address); err != nil {
 		return nil, err
 	}
-	if m.redis, err = newLink(name+"-redis", c.redis.address); err != nil {
+	if m.redis, err = newLink(name+"-redis", proxies, c.redis.address); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(m.dir, 0o755); err != nil {
 		return nil, err
 	}
 	m.env = append(c.environment(c.database.dsn(m.db.address), m.redis.address),
-		"CAPRI_DATA="+filepath.Join(m.dir, "data"), "CAPRI_FAILPOINT_FILE="+m.rules())
+		"CAPRI_DATA="+filepath.Join(m.dir, "data"), "CAPRI_FAILPOINT_FILE="+m.ruleFile())
 	switch role {
 	case "master":
 		port, err := freePort(ctx)
@@ -49,21 +59,48 @@ func (c *cluster) newMember(ctx context.Context, role, name string) (*member, er
 		m.address = "127.0.0.1:" + strconv.Itoa(port)
 		m.argv = []string{c.capri, "master", "--name", name, "--listen", m.address}
 	case "worker":
-		m.env = append(m.env, "SOAK_NODE="+name, "CAPRI_SERVER=http://"+c.masters[0].address)
-		m.argv = []string{c.capri, "worker", "--node", name, "--data", filepath.Join(m.dir, "data"), "--listen", "127.0.0.1:0"}
+		if m.api, err = newLink(name+"-api", proxies, c.masters[0].address); err != nil {
+			return nil, err
+		}
+		m.env = append(m.env, "SOAK_NODE="+name, "CAPRI_SERVER=http://"+m.api.address)
+		m.argv = []string{c.capri, "worker", "--node", name, "--data", filepath.Join(m.dir, "data"), "--listen", own + ":0"}
 	}
 	return m, nil
 }
 
-func (m *member) rules() string { return filepath.Join(m.dir, "failpoints") }
+// links are its ways to everything.
+func (m *member) links() []*link {
+	if m.api == nil {
+		return []*link{m.redis, m.db}
+	}
+	return []*link{m.redis, m.db, m.api}
+}
 
-// fail writes the member's failpoints, each a line; none takes them away. A rename, so that no half is read.
+func (m *member) ruleFile() string { return filepath.Join(m.dir, "failpoints") }
+
+// fail sets the member's failpoints, each a line; none takes them away.
 func (m *member) fail(rules ...string) error {
-	text := strings.Join(rules, "\n") + "\n"
-	if err := os.WriteFile(m.rules()+".new", []byte(text), 0o644); err != nil {
+	m.failing.Lock()
+	defer m.failing.Unlock()
+	m.rules = rules
+	return m.writeRules()
+}
+
+// stand sets the failpoints that stay beside those of faults that come and go.
+func (m *member) stand(rules ...string) error {
+	m.failing.Lock()
+	defer m.failing.Unlock()
+	m.standing = rules
+	return m.writeRules()
+}
+
+// writeRules writes both by a rename, so that no half is read; the caller holds failing.
+func (m *member) writeRules() error {
+	text := strings.Join(append(slices.Clone(m.rules), m.standing...), "\n") + "\n"
+	if err := os.WriteFile(m.ruleFile()+".new", []byte(text), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(m.rules()+".new", m.rules())
+	return os.Rename(m.ruleFile()+".new", m.ruleFile())
 }
 
 func (m *member) start() error {
@@ -73,7 +110,7 @@ func (m *member) start() error {
 		return nil
 	}
 	var err error
-	m.p, err = launch(m.name, m.logFile, m.env, nil, m.argv...)
+	m.p, err = launch(m.name, m.logFile, m.env, place{network: m.network}, m.argv...)
 	return err
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,6 +45,11 @@ var acts = map[string]act{
 	"master_freeze_in_turn": func(_ *nemesis, ctx context.Context, f fault, m *member) (func() error, map[string]string, error) {
 		return blind(ctx, m, 3*second, func() (func() error, map[string]string, error) { return freeze(m) }, "plan-assign delay=1500ms", "before-commit delay=300ms share=0.3")
 	},
+	// The same between its plan and its write alone: no transaction is open that the server would roll back, no lock is
+	// held, nothing of it has begun that could be found to have gone wrong.
+	"master_freeze_before_write": func(_ *nemesis, ctx context.Context, _ fault, m *member) (func() error, map[string]string, error) {
+		return blind(ctx, m, 3*second, func() (func() error, map[string]string, error) { return freeze(m) }, "plan-assign delay=4s")
+	},
 	"master_blind": func(n *nemesis, ctx context.Context, f fault, m *member) (func() error, map[string]string, error) {
 		return blind(ctx, m, 8*second, func() (func() error, map[string]string, error) { return silence(n, ctx, f, m) })
 	},
@@ -65,21 +72,27 @@ var acts = map[string]act{
 		m.process().kill()
 		return m.start, nil, nil
 	},
+	"worker_kill_long": func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
+		m.process().kill()
+		return m.start, nil, nil
+	},
 	"worker_gone":  crash,
 	"worker_crash": crash,
 	"worker_freeze": func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
 		return freeze(m)
 	},
+	"worker_freeze_long": func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
+		return freeze(m)
+	},
 	checker.PauseHost: func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
 		thaw, args, err := freeze(m)
-		n := m.signalShims(syscall.SIGSTOP)
-		args["shims"] = strconv.Itoa(n)
-		return func() error {
-			m.signalShims(syscall.SIGCONT)
-			return thaw()
-		}, args, err
+		return withFrozenShims(m, thaw, args, err)
 	},
-	"worker_cut":        cutOff,
+	"worker_cut": unplug,
+	"worker_cut_shim_frozen": func(n *nemesis, ctx context.Context, f fault, m *member) (func() error, map[string]string, error) {
+		heal, args, err := unplug(n, ctx, f, m)
+		return withFrozenShims(m, heal, args, err)
+	},
 	"worker_silent":     silence,
 	"worker_reset":      resets,
 	"worker_commit_cut": lostReplies,
@@ -160,29 +173,48 @@ func blind(ctx context.Context, m *member, after time.Duration, hurt func() (fun
 	}, args, nil
 }
 
+// withFrozenShims freezes a worker's shims, too, until heal.
+func withFrozenShims(m *member, heal func() error, args map[string]string, err error) (func() error, map[string]string, error) {
+	args["shims"] = strconv.Itoa(m.signalShims(syscall.SIGSTOP))
+	return func() error {
+		m.signalShims(syscall.SIGCONT)
+		return heal()
+	}, args, err
+}
+
+// unplug cuts a worker off: its cable where it has one, else its proxies.
+func unplug(n *nemesis, ctx context.Context, f fault, m *member) (func() error, map[string]string, error) {
+	if m.network != nil {
+		return m.network.plug, map[string]string{"cut": m.network.link}, m.network.cut()
+	}
+	return cutOff(n, ctx, f, m)
+}
+
 func cutOff(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
-	return both(m, (*link).cut)
+	return everyWay(m, (*link).cut)
 }
 
 func silence(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
-	return both(m, (*link).silence)
+	return everyWay(m, (*link).silence)
 }
 
 func resets(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
-	return both(m, (*link).reset)
+	return everyWay(m, (*link).reset)
 }
 
-// both hurts the ways to the database and to Redis: what is cut off is cut off from everything.
-func both(m *member, hurt func(*link) error) (func() error, map[string]string, error) {
-	if err := hurt(m.redis); err != nil {
-		return nil, nil, err
+// everyWay hurts all ways of a member: what is cut off is cut off from everything.
+func everyWay(m *member, hurt func(*link) error) (func() error, map[string]string, error) {
+	var err error
+	for _, l := range m.links() {
+		err = errors.Join(err, hurt(l))
 	}
 	return func() error {
-		if err := m.redis.heal(); err != nil {
-			return err
+		var err error
+		for _, l := range m.links() {
+			err = errors.Join(err, l.heal())
 		}
-		return m.db.heal()
-	}, nil, hurt(m.db)
+		return err
+	}, map[string]string{}, err
 }
 
 func lostReplies(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
@@ -256,6 +288,11 @@ func (n *nemesis) run(ctx context.Context, all []fault) {
 }
 
 func (n *nemesis) one(ctx context.Context, f fault) {
+	if f.Steady {
+		n.standing("lease-stay")
+		pause(ctx, time.Second) // until a lease that is on its way has arrived
+		defer n.standing()
+	}
 	target := n.target(f)
 	line := checker.Fault{At: time.Now().UnixMilli(), Kind: f.name, Target: f.Role, Role: f.Role}
 	if target != nil {
@@ -280,6 +317,16 @@ func (n *nemesis) one(ctx context.Context, f fault) {
 	n.done = append(n.done, line)
 	if err := checker.WriteFault(n.log, line); err != nil {
 		n.errors = append(n.errors, err.Error())
+	}
+}
+
+// standing sets failpoints of all masters that stay beside those of faults; none takes them away. With lease-stay
+// they do not share their leases anew, as they would half a minute after one of them came back.
+func (n *nemesis) standing(rules ...string) {
+	for _, m := range n.c.masters {
+		if err := m.stand(rules...); err != nil {
+			n.fault("failpoints of %s: %v", m.name, err)
+		}
 	}
 }
 
@@ -311,13 +358,21 @@ func (n *nemesis) target(f fault) *member {
 		name = n.watch.leader(service)
 	case f.Role == "busiest worker":
 		pool, name = n.c.workers, n.watch.busiest()
+	case f.Role == lastingJob:
+		pool, name = n.c.workers, n.watch.youngestLasting()
 	case f.Role == "any worker":
 		pool = n.c.workers
 	case f.Role == "redis", f.Role == "database":
 		return nil
 	}
-	if m := n.c.member(name); m != nil {
-		return m
+	if f.Spare {
+		spared := n.watch.leader("attempts")
+		pool = slices.DeleteFunc(slices.Clone(pool), func(m *member) bool { return m.name == spared })
+	}
+	for _, m := range pool {
+		if m.name == name {
+			return m
+		}
 	}
 	return pool[f.Dice%uint64(len(pool))]
 }

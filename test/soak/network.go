@@ -23,8 +23,9 @@ type link struct {
 // toxics serves the proxies' API, which nobody calls; the proxies want it for their log and metrics.
 var toxics = toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 
-func newLink(name, to string) (*link, error) {
-	l := &link{name: name, proxy: toxiproxy.NewProxy(toxics, name, "127.0.0.1:0", to)}
+// newLink makes the way to a server; it begins at that address of this machine.
+func newLink(name, at, to string) (*link, error) {
+	l := &link{name: name, proxy: toxiproxy.NewProxy(toxics, name, at+":0", to)}
 	if err := l.proxy.Start(); err != nil {
 		return nil, fmt.Errorf("proxy %s: %w", name, err)
 	}

@@ -42,7 +42,7 @@ func answers(address string) bool {
 }
 
 func TestALink_is_cut_silenced_and_reset_and_heals_at_the_same_address(t *testing.T) {
-	l, err := newLink("test", echo(t))
+	l, err := newLink("test", "127.0.0.1", echo(t))
 	require.NoError(t, err)
 	defer l.cut()
 	address := l.address
@@ -56,7 +56,7 @@ func TestALink_is_cut_silenced_and_reset_and_heals_at_the_same_address(t *testin
 }
 
 func TestASilentLink_is_gone_for_connections_that_were_open_too(t *testing.T) {
-	l, err := newLink("test", echo(t))
+	l, err := newLink("test", "127.0.0.1", echo(t))
 	require.NoError(t, err)
 	defer l.cut()
 	c, err := net.Dial("tcp", l.address)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,6 +33,7 @@ type people struct {
 }
 
 func newPeople(c *cluster, n *nemesis, all []task, seed uint64, log *os.File) *people {
+	all = slices.DeleteFunc(slices.Clone(all), task.isLasting) // their jobs are to be there when a fault comes
 	return &people{c: c, n: n, tasks: all, r: rand.New(rand.NewPCG(seed, 2)), log: log, disabled: map[string]bool{}, held: map[string]bool{}, Calls: map[string]int{}, Codes: map[int]int{}}
 }
 
@@ -53,7 +55,9 @@ var habits = []habit{
 		now := time.UnixMilli(p.c.business(time.Now().UnixMilli()))
 		return []string{"rerun", p.task().name, "--yes", "--wait", "5s", "--only", []string{"all", "failed", "missing"}[p.r.IntN(3)], "--on-running", []string{"fail", "skip", "kill"}[p.r.IntN(3)], "--from", now.Add(-3 * time.Hour).Format(time.RFC3339), "--to", now.Format(time.RFC3339)}
 	}},
-	{"kill", 10, func(p *people, ctx context.Context) []string { return p.batch(ctx, "state IN (1, 2)", "kill", "--yes") }},
+	{"kill", 10, func(p *people, ctx context.Context) []string {
+		return p.batch(ctx, "state IN (1, 2) AND task_id NOT IN (SELECT id FROM task WHERE name LIKE '"+lastingShape+"%')", "kill", "--yes")
+	}},
 	{"hold", 6, func(p *people, ctx context.Context) []string {
 		args := p.batch(ctx, "state = 0 AND held = 0", "hold")
 		if args != nil {
@@ -156,7 +160,8 @@ func (p *people) run(ctx context.Context) {
 	}
 }
 
-// tidy releases, resumes and enables everything; it is done when nothing is hurt any more.
+// tidy releases, resumes and enables everything, and kills the lasting jobs, for which nobody has to wait; it is done when
+// nothing is hurt any more.
 func (p *people) tidy(ctx context.Context) error {
 	var wrong []error
 	undo := func(args ...string) {
@@ -181,7 +186,23 @@ func (p *people) tidy(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(wrong...)
+	return errors.Join(append(wrong, p.endLasting(ctx))...)
+}
+
+// endLasting kills what there is of the lasting tasks. One may end by itself just then, and its kill be refused: what is
+// left is asked for again.
+func (p *people) endLasting(ctx context.Context) error {
+	var out string
+	for try := 0; ; try++ {
+		ids, err := p.c.column(ctx, "SELECT b.id FROM task_work b JOIN task t ON t.id = b.task_id WHERE t.name LIKE '"+lastingShape+"%' AND b.state < 3 AND b.kill_request = 0")
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if try == 3 {
+			return fmt.Errorf("%d lasting batches cannot be killed: %s", len(ids), out)
+		}
+		out, _ = p.c.api(ctx, p.c.masters[0], append([]string{"kill", "--yes"}, ids...)...)
+	}
 }
 
 // answerWithin is how long somebody waits in front of a terminal.

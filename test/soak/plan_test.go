@@ -51,6 +51,51 @@ func TestAShortPlan_hurts_masters_workers_and_servers(t *testing.T) {
 	}
 }
 
+func TestThePlan_leaves_the_leader_of_attempts_alone_while_a_steady_fault_lasts(t *testing.T) {
+	for seed := range uint64(50) {
+		for length, least := range map[time.Duration]int{2 * time.Minute: 1, 4 * time.Minute: 2, 30 * time.Minute: 11} {
+			faults := plan(seed, length)
+			steady, shims := 0, 0
+			for _, w := range faults {
+				if !w.Steady {
+					continue
+				}
+				steady++
+				if w.deck == shimAlone {
+					shims++
+				}
+				require.Equal(t, "worker", w.lane)
+				require.Greater(t, w.For, 31*time.Second+10*time.Second, "seed %d: %s: it has to outlast lost_after and a start elsewhere", seed, w)
+				for _, f := range faults {
+					if f.lane == "worker" || f.At >= w.At+w.For || f.At+f.For+aftermath <= w.At {
+						continue
+					}
+					require.True(t, f.Spare, "seed %d: %s during %s", seed, f, w)
+					require.NotEqual(t, leaderOfAttempts, f.Role, "seed %d: %s during %s", seed, f, w)
+					require.NotEqual(t, databaseKill, f.name, "seed %d: %s during %s", seed, f, w)
+				}
+			}
+			require.GreaterOrEqual(t, steady, least, "seed %d, %s", seed, length)
+			require.GreaterOrEqual(t, shims, 1, "seed %d, %s: the shim alone has to end jobs", seed, length)
+		}
+	}
+}
+
+func TestAFaultThatSpares_never_hits_the_leader_of_attempts(t *testing.T) {
+	c := &cluster{masters: []*member{{name: "m1"}, {name: "m2"}, {name: "m3"}}}
+	w := newWatcher(c)
+	for _, service := range []string{"attempts", "dispatch"} {
+		w.leases[service] = grant{service: service, holder: "m2/1"}
+	}
+	n := &nemesis{c: c, watch: w}
+	for dice := range uint64(6) {
+		for _, role := range []string{anyMaster, "leader of dispatch"} {
+			require.NotEqual(t, "m2", n.target(fault{Role: role, Spare: true, Dice: dice}).name)
+		}
+	}
+	require.Equal(t, "m2", n.target(fault{Role: "leader of dispatch"}).name)
+}
+
 func TestEachKind_has_its_act(t *testing.T) {
 	var names []string
 	for _, k := range kinds {

@@ -35,8 +35,14 @@ var starts = func() chan<- func() {
 	return c
 }()
 
+// place is where a program starts; the zero one is here, as ourselves.
+type place struct {
+	as      *syscall.Credential
+	network *namespace
+}
+
 // launch starts a program whose output is appended to logFile. It ends when it is told to, not with a context.
-func launch(name, logFile string, env []string, as *syscall.Credential, argv ...string) (*process, error) {
+func launch(name, logFile string, env []string, where place, argv ...string) (*process, error) {
 	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -45,9 +51,9 @@ func launch(name, logFile string, env []string, as *syscall.Credential, argv ...
 	p := &process{name: name, cmd: exec.CommandContext(context.Background(), argv[0], argv[1:]...), ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, out, out
 	p.cmd.Dir = filepath.Dir(logFile)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: as}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: where.as}
 	started := make(chan error)
-	starts <- func() { started <- p.cmd.Start() }
+	starts <- func() { started <- where.network.within(p.cmd.Start) }
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

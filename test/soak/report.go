@@ -60,6 +60,7 @@ type report struct {
 	Batches  map[string]int `json:"batches"` // by how they ended, or wait
 	Attempts int            `json:"attempts"`
 	Jobs     int            `json:"jobs_witnessed"`
+	Network  string         `json:"network"`
 
 	Duplicates int `json:"duplicates"`
 	Losses     int `json:"losses"`
@@ -75,6 +76,7 @@ type report struct {
 	Closest   *int64             `json:"closest_successor_ms"` // after the end of a job on a hurt worker
 	Succeed   int                `json:"successors"`
 	Lost      int                `json:"nodes_called_lost"`
+	Long      longFaults         `json:"faults_beyond_lost_after"`
 
 	AlertsDue    int            `json:"alerts_checked"`
 	AlertsWrong  int            `json:"alerts_wrong"`
@@ -85,6 +87,13 @@ type report struct {
 
 	People *people         `json:"people"`
 	Check  *checker.Report `json:"checker"`
+}
+
+// longFaults are those of workers that outlast what makes a node lost.
+type longFaults struct {
+	Times   int `json:"times"`
+	Steady  int `json:"leader_of_attempts_stayed"`
+	Decided int `json:"called_lost_meanwhile"` // of the steady ones: the batches went elsewhere while the worker was hurt
 }
 
 func (r *report) wrong(format string, args ...any) {
@@ -135,7 +144,7 @@ func (r *report) gather(ctx context.Context, c *cluster) error {
 }
 
 // tookAway are the faults that can cost a master its leases; whether they did is seen from the grants.
-var tookAway = map[string]bool{"master_kill": true, "master_freeze": true, "master_freeze_in_turn": true, "master_blind": true, "master_cut": true, "master_silent": true}
+var tookAway = map[string]bool{"master_kill": true, "master_freeze": true, "master_freeze_in_turn": true, "master_freeze_before_write": true, "master_blind": true, "master_cut": true, "master_silent": true}
 
 // leadership measures what the watcher saw of takeovers, recovery and gaps.
 func (r *report) leadership(w *watcher, faults []checker.Fault) {
@@ -198,6 +207,34 @@ func (r *report) leadership(w *watcher, faults []checker.Fault) {
 			}
 		}
 	}
+}
+
+// beyondLost counts the faults of workers that outlast what makes a node lost, and how many of them could, and did,
+// come to a decision: a new leader of attempts counts every silence anew.
+func (r *report) beyondLost(w *watcher, faults []checker.Fault) {
+	for _, f := range faults {
+		if !isLong(f.Kind) {
+			continue
+		}
+		r.Long.Times++
+		lost := w.calledLost(f.Target, f.At, f.Healed)
+		until := f.Healed
+		if lost != 0 {
+			until = lost
+		}
+		if w.changed("attempts", f.At, until) {
+			continue
+		}
+		r.Long.Steady++
+		if lost != 0 {
+			r.Long.Decided++
+		}
+	}
+}
+
+// isLong says whether a kind outlasts what makes a node lost.
+func isLong(name string) bool {
+	return slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name && k.long() })
 }
 
 // taken says whether a lease went to somebody else because its holder was hurt. One that was killed never renews it
@@ -279,7 +316,6 @@ func (r *report) jobs(lines []checker.Witness, faults []checker.Fault) {
 			}
 		}
 	}
-	long := map[string]bool{"worker_gone": true, checker.PauseHost: true, "worker_cut": true, "worker_silent": true}
 	var elsewhere []int64
 	for _, all := range runs {
 		slices.SortFunc(all, func(a, b *run) int { return cmp.Compare(a.start, b.start) })
@@ -293,7 +329,7 @@ func (r *report) jobs(lines []checker.Witness, faults []checker.Fault) {
 					continue
 				}
 				r.Succeed++
-				if long[f.Kind] {
+				if isLong(f.Kind) {
 					elsewhere = append(elsewhere, is.start-f.At)
 				}
 				// A host that slept cannot end its jobs: design §5.2 tells that apart, and so does the checker.
@@ -335,6 +371,7 @@ func (r *report) print(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	line("seed", "%d, %.1f minutes, business time ×%d, %d tasks", r.Seed, r.Minutes, r.Speed, r.Tasks)
+	line("network", "%s", r.Network)
 	line("faults", "%s", counts(r.Faults))
 	line("batches", "%s", counts(r.Batches))
 	line("attempts", "%d assigned, %d jobs ran", r.Attempts, r.Jobs)
@@ -356,6 +393,7 @@ func (r *report) print(w io.Writer) {
 		line("not recovered", "%d faults: the run was over first", r.NotBack)
 	}
 	line("workers called lost", "%d; their batches ran elsewhere: %s", r.Lost, r.Elsewhere)
+	line("faults beyond lost_after", "%d; %d of them under one leader of attempts, which called the node lost in %d", r.Long.Times, r.Long.Steady, r.Long.Decided)
 	if r.Closest != nil {
 		line("closest successor", "%s after the end of the job before it (%d successors)", ms(*r.Closest), r.Succeed)
 	}

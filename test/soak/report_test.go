@@ -58,3 +58,17 @@ func TestAViolation_makes_the_report_fail_and_names_the_seed(t *testing.T) {
 	require.Contains(t, out.String(), "SEED=42")
 	require.Contains(t, out.String(), "both ran")
 }
+
+func TestALongFault_counts_as_decided_where_the_leader_of_attempts_stayed_until_the_loss(t *testing.T) {
+	w := newWatcher(&cluster{})
+	w.grants = []grant{{500, "attempts", "m1/a", 1}, {60_000, "attempts", "m2/b", 2}, {61_000, "dispatch", "m3/c", 5}}
+	w.nodes = map[string][]sighted{"w1": {{at: 900, beat: 1}, {at: 38_000, beat: 1, lost: true}}, "w2": {{at: 900, beat: 1}}, "w3": {{at: 900, beat: 1}}}
+	r := &report{}
+	r.beyondLost(w, []checker.Fault{
+		{At: 1000, Healed: 65_000, Kind: "worker_cut", Target: "w1"},          // the change came after the loss
+		{At: 30_000, Healed: 75_000, Kind: "worker_silent", Target: "w2"},     // a change in the middle of it
+		{At: 62_000, Healed: 100_000, Kind: "worker_kill_long", Target: "w3"}, // not lost in time
+		{At: 1000, Healed: 5000, Kind: "worker_kill", Target: "w3"},           // not a long one
+	})
+	require.Equal(t, longFaults{Times: 3, Steady: 2, Decided: 1}, r.Long)
+}

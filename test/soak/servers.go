@@ -112,7 +112,7 @@ func (m *mariadb) dsn(address string) string {
 }
 
 func (m *mariadb) start() error {
-	p, err := launch("mariadb", m.dir+"/log", []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir}, m.as, m.argv...)
+	p, err := launch("mariadb", m.dir+"/log", []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir}, place{as: m.as}, m.argv...)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func newRedis(ctx context.Context, dir string) (*redis, error) {
 }
 
 func (r *redis) start() (err error) {
-	if r.p, err = launch("redis", r.dir+"/log", []string{"PATH=" + os.Getenv("PATH")}, nil, r.argv...); err != nil {
+	if r.p, err = launch("redis", r.dir+"/log", []string{"PATH=" + os.Getenv("PATH")}, place{}, r.argv...); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {

@@ -23,7 +23,7 @@ type shape struct {
 // shapes are what a soak consists of. Each takes part in what the guarantees are about: something to wait for,
 // something that limits it, some way to end.
 var shapes = []shape{
-	{"hour", 22, func(m *maker) string { return m.as("hour", m.sleep(100, 1500)) }},
+	{"hour", 20, func(m *maker) string { return m.as("hour", m.sleep(100, 1500)) }},
 	{"child", 16, func(m *maker) string {
 		one, other := m.any("hour", "child"), m.any("hour")
 		for other == one {
@@ -69,16 +69,27 @@ var shapes = []shape{
 	{"shaky", 5, func(m *maker) string { // about every third time
 		return m.as("hour", `sh -c 'sleep 0.3; test $(($$ % 3)) -ne 0'`, "retry: {failed: 4, failed_interval_s: 60}", "limits: {dependency_timeout_minutes: 20, output_timeout_minutes: 40}")
 	}},
-	{"long", 5, func(m *maker) string { // outlives every lease of the soak
+	{"long", 2, func(m *maker) string { // outlives every lease of the soak
 		return m.as("hour", m.sleep(14000, 26000), "limits: {output_timeout_minutes: 300}")
 	}},
+	// Outlives a node's loss and the start elsewhere, and does not end when asked to: whoever does not kill it in time
+	// is seen. Their fires are spread over the hour, so that on one worker or another such a job is a few seconds old.
+	{lastingShape, 7, func(m *maker) string {
+		ms := 54000 + m.r.IntN(14000)
+		m.lasting++
+		return m.as("cron", fmt.Sprintf(`sh -c "trap '' TERM; sleep %d.%03d"`, ms/1000, ms%1000), fmt.Sprintf(`cron: "%d %d * * * ?"`, m.r.IntN(60), m.lasting*15/2%60), "limits: {concurrency: 2, skip_after_minutes: 30}")
+	}},
 }
+
+// lastingShape begins the names of those tasks: faults aim at their jobs, and people leave them alone.
+const lastingShape = "lasting"
 
 // maker writes one task after the other; those before are there to be waited for.
 type maker struct {
 	r            *rand.Rand
 	witness, dir string
 	name, third  string
+	lasting      int // how many of them there are
 	made         []task
 	shapeOf      map[string]string
 }
@@ -115,6 +126,9 @@ func (m *maker) sleep(least, most int) string {
 }
 
 func (m *maker) oneOf(n ...int) int { return n[m.r.IntN(len(n))] }
+
+// isLasting says whether its jobs outlive a node's loss.
+func (t task) isLasting() bool { return strings.HasPrefix(t.name, lastingShape) }
 
 // any is a task made before, of one of these shapes.
 func (m *maker) any(shapes ...string) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -168,6 +169,37 @@ func (w *watcher) busiest() string {
 		return ""
 	}
 	return name
+}
+
+// youngestLasting is the worker whose job of a lasting task began last: it will run for longest.
+func (w *watcher) youngestLasting() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var name string
+	if err := w.c.db.QueryRowContext(ctx, "SELECT b.node FROM task_work b JOIN task t ON t.id = b.task_id WHERE b.state = 2 AND b.start_time IS NOT NULL AND t.name LIKE ? ORDER BY b.start_time DESC, b.id LIMIT 1",
+		lastingShape+"%").Scan(&name); err != nil {
+		return ""
+	}
+	return name
+}
+
+// changed says whether a lease changed hands between two instants.
+func (w *watcher) changed(service string, from, to int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.grants, func(g grant) bool { return g.service == service && g.at > from && g.at <= to })
+}
+
+// calledLost is when a node was seen to be called lost between two instants; 0: it was not.
+func (w *watcher) calledLost(node string, from, to int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.nodes[node] {
+		if s.lost && s.at > from && s.at <= to {
+			return s.at
+		}
+	}
+	return 0
 }
 
 // addRuns adds the turns that service_run holds: each that did something, while service_state has the newest alone.
