@@ -38,12 +38,15 @@ dev: build ## a master and two workers on a MariaDB and a Redis of their own
 demo: ## replay recorded pipelines of real installations
 	@scripts/demo
 
-.PHONY: quick test check bench fuzz golden soak mutants
+.PHONY: quick test test-hdfs check bench bench-hdfs fuzz golden soak mutants
 quick: ## tests on SQLite alone, cached
 	@scripts/test
 
 test: ## all tests, with a real MariaDB and Redis (installed where absent)
 	@scripts/test -s
+
+test-hdfs: ## what touches HDFS, against a real name-node that is killed, frozen and slow
+	@TEST_P=1 scripts/with-hdfs sh -c 'scripts/test ./files/... && scripts/test -run HDFS ./test'
 
 check: check-format check-modules ## format, vet, lint, imports, go.mod
 	@$(GO) vet ./...
@@ -54,6 +57,10 @@ bench: build ## measure; BENCH="…" are arguments of cmd/capri-bench
 	@$(GO) build -o bin/ ./cmd/capri-bench
 	@scripts/install-servers
 	@CAPRI_SERVERS_BUFFER_POOL=4G scripts/with-servers bin/capri-bench $(BENCH) # a million definitions and their batches fit into it
+
+bench-hdfs: ## measure looks at 100,000 paths of a real HDFS
+	@$(GO) build -o bin/ ./cmd/capri-bench
+	@scripts/with-hdfs bin/capri-bench -only hdfs/
 
 fuzz: ## each fuzzer for FUZZ=10s
 	@scripts/fuzz $(FUZZ)

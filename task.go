@@ -53,13 +53,22 @@ type Spec struct {
 
 // Job is what a batch of the task runs.
 type Job struct {
-	Type    string            `yaml:"type" json:"type"` // shell (alias command), python
-	Command string            `yaml:"command" json:"command"`
-	Account string            `yaml:"account,omitempty" json:"account,omitempty"` // empty: the worker's own, never root
-	Files   []string          `yaml:"files,omitempty" json:"files,omitempty"`
-	Env     map[string]string `yaml:"env,omitempty" json:"env,omitempty"`
-	Params  map[string]string `yaml:"params,omitempty" json:"params,omitempty"` // reach the job as PARAM_<KEY>
+	Type      string            `yaml:"type" json:"type"` // one of JobTypes
+	Command   string            `yaml:"command" json:"command"`
+	MainClass string            `yaml:"main_class,omitempty" json:"main_class,omitempty"` // java, spark, mapreduce
+	Options   []string          `yaml:"options,omitempty" json:"options,omitempty"`       // of the program that runs the command: -Xmx2g, --server
+	HTTP      HTTP              `yaml:"http,omitempty" json:"http,omitzero"`              // of type http, whose address is the command
+	Account   string            `yaml:"account,omitempty" json:"account,omitempty"`       // empty: the worker's own, never root
+	Files     []string          `yaml:"files,omitempty" json:"files,omitempty"`
+	Env       map[string]string `yaml:"env,omitempty" json:"env,omitempty"`
+	Params    map[string]string `yaml:"params,omitempty" json:"params,omitempty"` // reach the job as PARAM_<KEY>
 }
+
+// JobTypes are the types of jobs, and JobTypeAliases other names for them.
+var (
+	JobTypes       = []string{"shell", "python", "java", "http", "hive", "spark", "trino", "mapreduce"}
+	JobTypeAliases = map[string]string{"command": "shell", "presto": "trino"}
+)
 
 // Input is a path the batch waits for; with Unit it is a window of them.
 type Input struct {

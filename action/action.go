@@ -23,6 +23,9 @@ type Actions struct {
 	calendar calendar.Calendar
 	wake     wake.Waker
 	log      *slog.Logger
+
+	// WithoutHDFS: no name-node is configured, which definitions with hdfs:// paths are warned of. Set before use.
+	WithoutHDFS bool
 }
 
 // New makes the actions on a store. The calendar is the business zone's.

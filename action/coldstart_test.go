@@ -193,5 +193,5 @@ func TestColdStart_of_many_is_quick(t *testing.T) {
 	items, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Hour, "2026-10-01", "2026-11-20"))
 	require.NoError(t, err)
 	assert.Len(t, items, 50*24+10)
-	assert.Less(t, time.Since(begin), 20*time.Second)
+	assert.Less(t, time.Since(begin), time.Minute)
 }

@@ -151,7 +151,8 @@ func (a *Actions) plan(ctx context.Context, r ApplyRequest) (*edit, error) {
 func (a *Actions) read(ctx context.Context) (*edit, definition.Known, error) {
 	e := &edit{known: map[string]*capri.Task{}, old: map[string]*capri.Task{}, out: Applied{
 		Created: []string{}, Changed: []TaskChange{}, Unchanged: []string{}, Deleted: []string{}, Warnings: []string{}}}
-	known := definition.Known{Calendar: a.calendar, Tasks: map[string]*capri.Task{}, Owners: map[string]string{}, Grants: map[definition.Grant]bool{}}
+	known := definition.Known{Calendar: a.calendar, Tasks: map[string]*capri.Task{}, Owners: map[string]string{}, Grants: map[definition.Grant]bool{},
+		WithoutHDFS: a.WithoutHDFS}
 	var err error
 	if e.version, err = a.store.DefinitionsVersion(ctx); err != nil {
 		return e, known, err

@@ -42,6 +42,7 @@ type Config struct {
 	Node       Node       `conf:"node"`
 	Worker     Worker     `conf:"worker"`
 	Dependency Dependency `conf:"dependency"`
+	HDFS       HDFS       `conf:"hdfs"`
 	Dispatch   Dispatch   `conf:"dispatch"`
 	Lease      Lease      `conf:"lease"`
 	Quality    Quality    `conf:"quality"`
@@ -122,6 +123,35 @@ type Worker struct {
 	Path           string        `conf:"path"`
 	PassEnv        []string      `conf:"pass_env"`
 	KeepDays       int           `conf:"keep_days"`
+	LogLimitMB     int           `conf:"log_limit_mb"`
+	OverMemory     string        `conf:"over_memory"`
+	Cgroups        string        `conf:"cgroups"`
+	HTTPAllow      []string      `conf:"http_allow"`
+	Clients        Clients       `conf:"clients"`
+}
+
+// The choices of Worker.OverMemory and Worker.Cgroups.
+const (
+	OverMemoryTell = "tell"
+	OverMemoryEnd  = "end"
+	CgroupsAuto    = "auto"
+	CgroupsOff     = "off"
+)
+
+// Clients are the programs of a worker that run jobs of some types; what is empty is looked for in Worker.Path.
+type Clients struct {
+	Python string `conf:"python"`
+	Java   string `conf:"java"`
+	Hive   string `conf:"hive"`
+	Spark  string `conf:"spark"`
+	Trino  string `conf:"trino"`
+	Hadoop string `conf:"hadoop"`
+	Yarn   string `conf:"yarn"`
+}
+
+// ByName gives those that are configured.
+func (c Clients) ByName() map[string]string {
+	return map[string]string{"python": c.Python, "java": c.Java, "hive": c.Hive, "spark": c.Spark, "trino": c.Trino, "hadoop": c.Hadoop, "yarn": c.Yarn}
 }
 
 // Dependency is how waiting batches' conditions are looked at.
@@ -129,6 +159,50 @@ type Dependency struct {
 	Interval    time.Duration `conf:"interval"`
 	Parallel    int           `conf:"parallel"`
 	PathTimeout time.Duration `conf:"path_timeout"`
+}
+
+// HDFS is the file systems behind hdfs:// paths; without NameNodes there are none. Kerberos is used where there is a
+// principal.
+type HDFS struct {
+	NameNodes          []string      `conf:"name_nodes"`
+	User               string        `conf:"user"`
+	Connections        int           `conf:"connections"`
+	Timeout            time.Duration `conf:"timeout"`
+	RoundTimeout       time.Duration `conf:"round_timeout"`
+	RetryAfter         time.Duration `conf:"retry_after"`
+	FileLimitMB        int           `conf:"file_limit_mb"`
+	CacheMB            int           `conf:"cache_mb"`
+	DataNodesBy        string        `conf:"data_nodes_by"`
+	Protection         string        `conf:"protection"`
+	KerberosPrincipal  string        `conf:"kerberos_principal"`
+	KerberosKeytab     string        `conf:"kerberos_keytab"` // a file; what is in it never passes through here
+	KerberosConfig     string        `conf:"kerberos_config"`
+	KerberosNameNodeAs string        `conf:"kerberos_name_node"`
+}
+
+// NameService is one HDFS: what paths call it, and the addresses of its name-nodes, of which one is active.
+type NameService struct {
+	Name      string
+	NameNodes []string
+}
+
+// NameServices reads NameNodes, in their order. An item is NAME=HOST:PORT, items of one name are its name-nodes; without
+// a name, HOST:PORT is the name too.
+func (h HDFS) NameServices() []NameService {
+	var list []NameService
+	for _, item := range h.NameNodes {
+		name, address, named := strings.Cut(strings.ToLower(item), "=")
+		if !named {
+			address = name
+		}
+		at := slices.IndexFunc(list, func(s NameService) bool { return s.Name == name })
+		if at < 0 {
+			at = len(list)
+			list = append(list, NameService{Name: name})
+		}
+		list[at].NameNodes = append(list[at].NameNodes, address)
+	}
+	return list
 }
 
 // Dispatch is how ready batches are handed to nodes.
@@ -200,11 +274,16 @@ func Default() *Config {
 			Path:           "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			PassEnv:        []string{"LANG", "LC_ALL", "TZ"},
 			KeepDays:       7,
+			LogLimitMB:     512,
+			OverMemory:     OverMemoryTell,
+			Cgroups:        CgroupsAuto,
 		},
 		Dependency: Dependency{Interval: 30 * time.Second, Parallel: 16, PathTimeout: 10 * time.Second},
-		Dispatch:   Dispatch{Interval: time.Second},
-		Lease:      Lease{TTL: 6 * time.Second, Renew: 2 * time.Second},
-		Quality:    Quality{Timeout: 10 * time.Second},
+		HDFS: HDFS{Connections: 4, Timeout: 10 * time.Second, RoundTimeout: 30 * time.Second, RetryAfter: 5 * time.Second, FileLimitMB: 512, CacheMB: 2048,
+			DataNodesBy: "address", KerberosConfig: "/etc/krb5.conf", KerberosNameNodeAs: "nn/_HOST"},
+		Dispatch: Dispatch{Interval: time.Second},
+		Lease:    Lease{TTL: 6 * time.Second, Renew: 2 * time.Second},
+		Quality:  Quality{Timeout: 10 * time.Second},
 		Watch: Watch{Interval: 15 * time.Second, DatabaseSilence: 30 * time.Second, APISilence: 30 * time.Second, MastersSilence: time.Minute,
 			MonitorSilence: 5 * time.Minute, MailTLS: "starttls"},
 	}

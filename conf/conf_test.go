@@ -114,8 +114,8 @@ func TestWhatIsWrongIsSaidAllAtOnce(t *testing.T) {
 		{"a key with a slip", "timezon: UTC\ndatabase: {dns: x}\nworker: {claim: 3}\nfrobnicate: 1\n", `
 F:1: timezon: want a key that exists; did you mean timezone?
 F:2: database.dns: want a key that exists; did you mean database.dsn?
-F:3: worker.claim: want one of the keys of conf/capri.yaml: worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days
-F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, node.beat_interval, node.start_within, node.kill_after, node.kill_grace, node.lost_after, node.on_lease_lost, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, dependency.interval, dependency.parallel, dependency.path_timeout, dispatch.interval, lease.ttl, lease.renew, quality.url, quality.token, quality.token_file, quality.timeout, quality.callback, monitor.probes_file, watch.dsn, watch.password_file, watch.api, watch.interval, watch.database_silence, watch.api_silence, watch.masters_silence, watch.monitor_silence, watch.webhook, watch.mail_server, watch.mail_tls, watch.mail_from, watch.mail_to, watch.mail_user, watch.mail_password, watch.mail_password_file`},
+F:3: worker.claim: want one of the keys of conf/capri.yaml: worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, worker.log_limit_mb, worker.over_memory, worker.cgroups, worker.http_allow, worker.clients.python, worker.clients.java, worker.clients.hive, worker.clients.spark, worker.clients.trino, worker.clients.hadoop, worker.clients.yarn
+F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, node.beat_interval, node.start_within, node.kill_after, node.kill_grace, node.lost_after, node.on_lease_lost, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, worker.log_limit_mb, worker.over_memory, worker.cgroups, worker.http_allow, worker.clients.python, worker.clients.java, worker.clients.hive, worker.clients.spark, worker.clients.trino, worker.clients.hadoop, worker.clients.yarn, dependency.interval, dependency.parallel, dependency.path_timeout, hdfs.name_nodes, hdfs.user, hdfs.connections, hdfs.timeout, hdfs.round_timeout, hdfs.retry_after, hdfs.file_limit_mb, hdfs.cache_mb, hdfs.data_nodes_by, hdfs.protection, hdfs.kerberos_principal, hdfs.kerberos_keytab, hdfs.kerberos_config, hdfs.kerberos_name_node, dispatch.interval, lease.ttl, lease.renew, quality.url, quality.token, quality.token_file, quality.timeout, quality.callback, monitor.probes_file, watch.dsn, watch.password_file, watch.api, watch.interval, watch.database_silence, watch.api_silence, watch.masters_silence, watch.monitor_silence, watch.webhook, watch.mail_server, watch.mail_tls, watch.mail_from, watch.mail_to, watch.mail_user, watch.mail_password, watch.mail_password_file`},
 		{"values of the wrong kind", "node: {slots: many, memory_mb: 1.5}\ndispatch: {interval: 5}\nlisten: [a, {b: c}]\n", `
 F:3: listen: want a plain list of words
 F:1: node.slots: "many": want a whole number
@@ -129,7 +129,7 @@ log: {level: loud, format: xml}
 database: {dsn: "capri:secret@tcp(db:3306", connections: 0, beat_connections: 0}
 redis: {addr: redis, db: -1}
 node: {name: "a b", pool: "", slots: -1, memory_mb: -1}
-worker: {default_account: root, poll_interval: 1ms, claim_limit: 0, path: "/bin:bin", pass_env: [CAPRI_TASK], keep_days: 0}
+worker: {default_account: root, poll_interval: 1ms, claim_limit: 0, path: "/bin:bin", pass_env: [CAPRI_TASK], keep_days: 0, log_limit_mb: -1, over_memory: panic, cgroups: maybe}
 dependency: {interval: 2h, parallel: 0, path_timeout: 1ms}
 dispatch: {interval: 0s}
 quality: {url: "quality:80", timeout: 2h, callback: x, token: a, token_file: SECRET}
@@ -155,6 +155,9 @@ F:9: worker.claim_limit: "0": want 1 to 10000 batches
 F:9: worker.path: "/bin:bin": want absolute directories with : between them
 F:9: worker.pass_env: "CAPRI_TASK": want names of variables that do not begin with CAPRI_ or PARAM_
 F:9: worker.keep_days: "0": want 1 to 3650 days
+F:9: worker.log_limit_mb: "-1": want 1 to 1048576 MB, or 0 for no limit
+F:9: worker.over_memory: "panic": want tell (people are told of the job) or end (it is ended, too)
+F:9: worker.cgroups: "maybe": want auto (where they can be had) or off
 F:10: dependency.interval: "2h0m0s": want a duration from 1s to 1h
 F:10: dependency.parallel: "0": want 1 to 1000 looks at once
 F:10: dependency.path_timeout: "1ms": want a duration from 100ms to 1h
@@ -330,4 +333,49 @@ probes:
 	t.Setenv("CAPRI_MONITOR_PROBES_FILE", "/nowhere/at/all")
 	_, err = Load("none", false, nil)
 	assert.ErrorContains(t, err, "monitor.probes_file: \"/nowhere/at/all\": want a file that can be read")
+}
+
+func TestHDFS_is_checked_and_its_name_nodes_are_parted_by_name(t *testing.T) {
+	load := func(text string) (*Config, error) {
+		file := filepath.Join(t.TempDir(), "c.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return Load(file, true, nil)
+	}
+	c, err := load("hdfs: {name_nodes: [wh=NN1:8020, \"[::1]:9000\", WH=nn2:8020], kerberos_principal: capri/w@REALM, kerberos_keytab: /k}")
+	require.NoError(t, err)
+	require.Equal(t, []NameService{{Name: "wh", NameNodes: []string{"nn1:8020", "nn2:8020"}}, {Name: "[::1]:9000", NameNodes: []string{"[::1]:9000"}}}, c.HDFS.NameServices())
+	require.Empty(t, Default().HDFS.NameServices())
+
+	_, err = load(`
+hdfs:
+  name_nodes: [wh=nn1, ":8020", nn1:8020, NN1:8020, a b=nn2:8020, nn3:0]
+  user: "a b"
+  connections: 0
+  timeout: 1ms
+  round_timeout: 11m
+  retry_after: 0s
+  file_limit_mb: 0
+  cache_mb: -1
+  data_nodes_by: luck
+  protection: none
+  kerberos_principal: capri
+  kerberos_config: ""
+  kerberos_name_node: nn
+`)
+	for _, want := range []string{
+		`hdfs.name_nodes: "wh=nn1": want NAME=HOST:PORT or HOST:PORT, each address once`,
+		`hdfs.user: "a b": want`, `hdfs.connections: "0": want 1 to 256`, `hdfs.timeout: "1ms": want a duration from 100ms to 10m`,
+		`hdfs.round_timeout: "11m0s"`, `hdfs.retry_after: "0s"`, `hdfs.file_limit_mb: "0": want 1 to`, `hdfs.cache_mb: "-1": want 0 to`,
+		`hdfs.data_nodes_by: "luck": want address or name`, `hdfs.protection: "none": want authentication, integrity, privacy, or nothing`,
+		`hdfs.kerberos_principal: "capri": want NAME@REALM`, `hdfs.kerberos_keytab: want the file`, `hdfs.kerberos_config: want a file such as`,
+		`hdfs.kerberos_name_node: "nn": want SERVICE/HOST`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	for _, address := range []string{":8020", "NN1:8020", "a b=nn2:8020", "nn3:0"} {
+		_, err = load("hdfs: {name_nodes: [nn1:8020, \"" + address + "\"]}")
+		require.ErrorContains(t, err, "hdfs.name_nodes: \""+address+"\"")
+	}
+	_, err = load("hdfs: {kerberos_keytab: /k}")
+	require.ErrorContains(t, err, "hdfs.kerberos_principal beside it")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/mail"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -76,9 +77,20 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 			"worker.pass_env", name, "names of variables that do not begin with CAPRI_ or PARAM_")
 	}
 	check(c.Worker.KeepDays >= 1 && c.Worker.KeepDays <= 3650, "worker.keep_days", strconv.Itoa(c.Worker.KeepDays), "1 to 3650 days")
+	check(c.Worker.LogLimitMB >= 0 && c.Worker.LogLimitMB <= 1<<20, "worker.log_limit_mb", strconv.Itoa(c.Worker.LogLimitMB), "1 to 1048576 MB, or 0 for no limit")
+	check(oneOf(c.Worker.OverMemory, OverMemoryTell, OverMemoryEnd), "worker.over_memory", c.Worker.OverMemory, "tell (people are told of the job) or end (it is ended, too)")
+	check(oneOf(c.Worker.Cgroups, CgroupsAuto, CgroupsOff), "worker.cgroups", c.Worker.Cgroups, "auto (where they can be had) or off")
+	for _, network := range c.Worker.HTTPAllow {
+		_, err := netip.ParsePrefix(network)
+		check(err == nil, "worker.http_allow", network, "networks such as 169.254.169.254/32")
+	}
+	for name, path := range c.Worker.Clients.ByName() { // whether it is there, capri doctor asks: an absent client stops its jobs, not the worker
+		check(path == "" || filepath.IsAbs(path), "worker.clients."+name, path, "the absolute path of a program, or nothing to look for it in worker.path")
+	}
 	atLeast(c.Dependency.Interval, time.Second, "dependency.interval")
 	check(c.Dependency.Parallel >= 1 && c.Dependency.Parallel <= 1000, "dependency.parallel", strconv.Itoa(c.Dependency.Parallel), "1 to 1000 looks at once")
 	atLeast(c.Dependency.PathTimeout, 100*time.Millisecond, "dependency.path_timeout")
+	c.validateHDFS(check)
 	atLeast(c.Dispatch.Interval, 10*time.Millisecond, "dispatch.interval")
 	atLeast(c.Lease.Renew, 100*time.Millisecond, "lease.renew")
 	// One renewal may fail, and the next one still comes in time.
@@ -114,6 +126,44 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	for _, to := range w.MailTo {
 		check(isMail(to), "watch.mail_to", to, "addresses such as ops@example.org")
 	}
+}
+
+// validateHDFS checks what can be told without asking anybody; whether the name-nodes and the KDC answer is for capri doctor.
+func (c *Config) validateHDFS(check func(ok bool, key, value, want string)) {
+	h := &c.HDFS
+	seen := map[string]bool{}
+	for _, item := range h.NameNodes {
+		name, address, named := strings.Cut(item, "=")
+		if !named {
+			address = name
+		}
+		host, port, err := net.SplitHostPort(address)
+		number, portErr := strconv.Atoi(port)
+		ok := err == nil && portErr == nil && host != "" && number > 0 && number <= 65535 && (!named || validName(name)) && !seen[strings.ToLower(address)]
+		check(ok, "hdfs.name_nodes", item, "NAME=HOST:PORT or HOST:PORT, each address once, such as warehouse=nn1.example.org:8020")
+		seen[strings.ToLower(address)] = true
+	}
+	check(h.User == "" || accountName.MatchString(h.User), "hdfs.user", h.User, "the name of a user, or nothing for who runs Capri")
+	between := func(is, from, to int, key, of string) {
+		check(is >= from && is <= to, key, strconv.Itoa(is), fmt.Sprintf("%d to %d %s", from, to, of))
+	}
+	between(h.Connections, 1, 256, "hdfs.connections", "connections")
+	between(h.FileLimitMB, 1, 1<<20, "hdfs.file_limit_mb", "MB")
+	between(h.CacheMB, 0, 1<<24, "hdfs.cache_mb", "MB; 0 keeps no files")
+	for key, is := range map[string]time.Duration{"timeout": h.Timeout, "round_timeout": h.RoundTimeout, "retry_after": h.RetryAfter} {
+		check(is >= 100*time.Millisecond && is <= 10*time.Minute, "hdfs."+key, is.String(), "a duration from 100ms to 10m")
+	}
+	check(oneOf(h.DataNodesBy, "address", "name"), "hdfs.data_nodes_by", h.DataNodesBy, "address or name")
+	check(oneOf(h.Protection, "", "authentication", "integrity", "privacy"), "hdfs.protection", h.Protection, "authentication, integrity, privacy, or nothing")
+	if h.KerberosPrincipal == "" {
+		check(h.KerberosKeytab == "", "hdfs.kerberos_keytab", h.KerberosKeytab, "an hdfs.kerberos_principal beside it, or nothing")
+		return
+	}
+	user, realm, _ := strings.Cut(h.KerberosPrincipal, "@")
+	check(user != "" && realm != "" && !strings.Contains(realm, "@"), "hdfs.kerberos_principal", h.KerberosPrincipal, "NAME@REALM or NAME/HOST@REALM, or nothing")
+	check(h.KerberosKeytab != "", "hdfs.kerberos_keytab", "", "the file with the key of hdfs.kerberos_principal")
+	check(h.KerberosConfig != "", "hdfs.kerberos_config", "", "a file such as /etc/krb5.conf, beside hdfs.kerberos_principal")
+	check(strings.Contains(h.KerberosNameNodeAs, "/"), "hdfs.kerberos_name_node", h.KerberosNameNodeAs, "SERVICE/HOST, such as nn/_HOST")
 }
 
 // validateLease checks the limits of a node's lease, and their order. Where they are too close a batch could be given to

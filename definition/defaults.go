@@ -38,8 +38,11 @@ func normalize(s *capri.Spec) {
 	if s.Period == 0 && s.Cron != "" {
 		s.Period = capri.Cron
 	}
-	if s.Job.Type == "command" {
-		s.Job.Type = "shell"
+	if of, ok := capri.JobTypeAliases[s.Job.Type]; ok {
+		s.Job.Type = of
+	}
+	if s.Job.Type == "http" {
+		fillHTTP(&s.Job.HTTP)
 	}
 	s.Cron = strings.Join(strings.Fields(s.Cron), " ")
 	s.Valid.From = normalTime(s.Valid.From, "00:00:00")

@@ -219,12 +219,14 @@ func TestWarningsDoNotStandInTheWay(t *testing.T) {
 	require.NoError(t, err)
 	k := known()
 	k.Tasks["b"].Enabled = false
+	k.WithoutHDFS = true
 	k.Calendar, k.Now = calendar.New(zone), capri.InstantOf(time.Date(1990, 6, 1, 0, 0, 0, 0, time.UTC))
 	_, warnings, err := Check(yamlOf(`
 tasks:
   - name: a
     period: hour
-    job: {command: x}
+    job: {command: x, files: ["hdfs:///x.sh", /y.sh]}
+    inputs: [{path: "HDFS://nn/${yyyyMMdd}/${HH}${Z}"}, {path: "/in/${yyyyMMdd}/${HH}${Z}"}]
     outputs:
       - path: /a/${yyyyMMdd}/${HH}
       - path: /b/${yyyyMMdd}/${HH}${Z}
@@ -233,9 +235,11 @@ tasks:
 `), k)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		`t.yaml:7: task a: outputs[0].path: "/a/${yyyyMMdd}/${HH}" is the same for both equal hours when the clock goes back; add ${Z} to tell them apart`,
-		"t.yaml:9: task a: parents[0].task: b is disabled: as long as it is, this task waits for batches that nobody makes",
-		"t.yaml:10: task a: alert.phone: phone is true, but phone_to is empty: nobody will be called",
+		`t.yaml:8: task a: outputs[0].path: "/a/${yyyyMMdd}/${HH}" is the same for both equal hours when the clock goes back; add ${Z} to tell them apart`,
+		"t.yaml:10: task a: parents[0].task: b is disabled: as long as it is, this task waits for batches that nobody makes",
+		"t.yaml:11: task a: alert.phone: phone is true, but phone_to is empty: nobody will be called",
+		"t.yaml:5: task a: job.files[0]: no HDFS is configured here (hdfs.name_nodes): where workers have none either, batches of this task will fail",
+		"t.yaml:6: task a: inputs[0].path: no HDFS is configured here (hdfs.name_nodes): batches of this task will wait",
 	}, warnings)
 }
 
@@ -276,4 +280,68 @@ func TestLoad(t *testing.T) {
 	require.ErrorIs(t, err, capri.ErrInvalid)
 	assert.Equal(t, fmt.Sprintf(`file: "%s/nope": want a file or folder that exists: no such file or directory
 file: "%s/empty": want a folder with *.yaml or *.yml files in it`, dir, dir), err.Error())
+}
+
+func TestJobTypesHaveTheirAliasesAndDefaults(t *testing.T) {
+	items, warnings, err := Check(yamlOf(`
+tasks:
+  - {name: a, period: day, job: {type: presto, command: "SELECT '${yyyyMMdd}'", options: [--server, "http://trino:8080"], params: {x: 1}}}
+  - {name: b, period: day, job: {type: java, command: "etl.jar 'a b' \"$PARAM_X\"", main_class: com.example.Etl$Main, options: [-Xmx1g]}}
+  - name: c
+    period: day
+    job:
+      type: http
+      command: https://jobs.example.com/run/${yyyy-MM-dd}?full=1
+      http: {method: post, headers: {Authorization: "Bearer x"}, poll: {url: "/jobs/{id}", id: "data[0].id", until: {path: state, in: [DONE, FAILED]}}, success: {path: state, in: [DONE]}}
+  - {name: d, period: day, job: {type: http, command: http://h}}
+  - {name: e, period: day, job: {type: hive, command: "SELECT '${hivevar:day}'", options: [-p, secret], params: {day: 1}}}
+`), known())
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"t.yaml:3: task a: job.params: trino has no variables: the client gets params as environment, and no statement sees them",
+		"t.yaml:10: task c: job.http.headers.Authorization: it is part of the definition, which everybody who may see the task can read",
+		"t.yaml:12: task e: job.options[0]: a password on a command line is seen by everybody on the worker; beeline takes -w and a file that holds it",
+	}, warnings)
+	assert.Equal(t, "trino", items[0].Job.Type)
+	assert.Equal(t, capri.HTTP{Method: "GET", Status: "200-299", TimeoutS: 60}, items[3].Job.HTTP)
+	c := items[2].Job.HTTP
+	assert.Equal(t, "POST", c.Method)
+	assert.Equal(t, capri.HTTPPoll{URL: "/jobs/{id}", ID: "data[0].id", Until: capri.HTTPRule{Path: "state", In: []string{"DONE", "FAILED"}}, EveryS: 10, LimitMinutes: 60}, c.Poll)
+
+	out, err := Export(specsOf(items))
+	require.NoError(t, err)
+	again, err := Parse([]Source{{Name: "x", Data: out}})
+	require.NoError(t, err)
+	for i := range items {
+		assert.Nil(t, Diff(&items[i].Spec, &again[i].Spec))
+	}
+}
+
+func TestEachJobTypeHasItsRule(t *testing.T) {
+	assert.Len(t, typeRules, len(capri.JobTypes))
+	for _, name := range capri.JobTypes {
+		assert.Contains(t, typeRules, name)
+	}
+}
+
+// The examples of docs/jobs.md are what people copy.
+func TestTheExamplesOfTheDocumentationAreTaken(t *testing.T) {
+	page, err := os.ReadFile("../docs/jobs.md")
+	require.NoError(t, err)
+	seen := map[string]int{}
+	for i, block := range strings.Split(string(page), "```yaml\n") {
+		if i == 0 {
+			continue
+		}
+		block, _, _ = strings.Cut(block, "```")
+		for _, job := range strings.Split("\n"+block, "\njob:")[1:] {
+			text := "tasks:\n- name: a\n  period: day\n  job:" + strings.ReplaceAll(job, "\n", "\n  ")
+			items, _, err := Check(yamlOf(text), known())
+			require.NoError(t, err, "%s", text)
+			seen[items[0].Job.Type]++
+		}
+	}
+	for _, name := range capri.JobTypes {
+		assert.NotZero(t, seen[name], "no example of %s", name)
+	}
 }

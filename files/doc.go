@@ -3,11 +3,13 @@
 //
 //	dependency service ──There──┐                     ┌─ local   no scheme, file://
 //	worker ──There/Stat/Fetch───┴─▶ ByScheme (Files) ─┤
-//	                                                  └─ (hdfs)  later, behind the same interface
+//	                                                  └─ hdfs    hdfs://, the name services of the configuration
 //
 // It promises that one path is asked once however often it occurs, that a file system which hangs costs its own
 // paths their answer and nobody else's, and that "not there" is said only of what was seen not to be there: what
 // could not be looked at comes back in an *UnseenError.
+//
+// What each of them has to keep is a suite of tests, files/filestest, that every one of them passes.
 //
 // Paths are canonical (lineage.CanonicalPath); the flag is a file inside the path, "" means the path itself.
 package files

@@ -92,6 +92,28 @@ func Scheme(url string) (scheme, rest string) {
 	return strings.ToLower(scheme), rest
 }
 
+// Systems parts paths by the file system that they lie on: by scheme and authority.
+func Systems(paths []capri.PathCondition) [][]capri.PathCondition {
+	at := map[string]int{}
+	var parts [][]capri.PathCondition
+	for _, p := range paths {
+		scheme, rest := Scheme(p.Path)
+		authority := ""
+		if scheme != "" && strings.HasPrefix(rest, "//") {
+			authority, _, _ = strings.Cut(rest[2:], "/")
+		}
+		key := scheme + "://" + authority
+		i, known := at[key]
+		if !known {
+			i = len(parts)
+			at[key] = i
+			parts = append(parts, nil)
+		}
+		parts[i] = append(parts[i], p)
+	}
+	return parts
+}
+
 // byScheme sends each path to the file system of its scheme.
 type byScheme map[string]Files
 

@@ -34,6 +34,27 @@ func TestEach_path_goes_to_the_file_system_of_its_scheme(t *testing.T) {
 	}
 }
 
+func TestPaths_are_parted_by_the_file_system_they_lie_on(t *testing.T) {
+	var paths []capri.PathCondition
+	for _, p := range []string{"/a", "hdfs://nn/a", "/b", "hdfs://other/a", "hdfs://nn/b/c", "hdfs:///a", "file:///a", "//x/y"} {
+		paths = append(paths, capri.PathCondition{Path: p})
+	}
+	var got []string
+	for _, part := range files.Systems(paths) {
+		var names []string
+		for _, p := range part {
+			names = append(names, p.Path)
+		}
+		got = append(got, strings.Join(names, " "))
+	}
+	if want := "/a /b //x/y|hdfs://nn/a hdfs://nn/b/c|hdfs://other/a|hdfs:///a|file:///a"; strings.Join(got, "|") != want {
+		t.Errorf("parted into %s", strings.Join(got, "|"))
+	}
+	if files.Systems(nil) != nil {
+		t.Error("no paths make a part")
+	}
+}
+
 func TestNames_of_task_files(t *testing.T) {
 	for url, want := range map[string]string{"/a/b.sh": "b.sh", "hdfs://nn/x/y.py": "y.py", "file:///z": "z", "/": "", "/a/": "", "/a/..": "", "hdfs://nn/": ""} {
 		if got, err := files.BaseName(url); got != want || (err == nil) != (want != "") {

@@ -123,10 +123,6 @@ func (w *Worker) prepare(ctx context.Context, a *attempt) bool {
 		}
 		return false
 	}
-	if a.task.Check == capri.CheckUserCode {
-		w.fail(a, "check: user_code cannot be judged by this version of the worker; use exit_code or output_path", false)
-		return false
-	}
 	if len(a.inputs) > 0 {
 		gone, err := w.looks.check(ctx, a.inputs)
 		switch {
@@ -148,15 +144,26 @@ func (w *Worker) prepare(ctx context.Context, a *attempt) bool {
 	if a.process, err = w.jobs.Make(a.task, &a.batch, dir, a.account); err != nil {
 		return fail(err)
 	}
+	if len(w.o.Secret) > 0 {
+		a.process.Env = append(a.process.Env, "CAPRI_ATTEMPT_TOKEN="+store.AttemptToken(w.o.Secret, a.id))
+	}
 	if err := w.makeDir(ctx, a); err != nil {
 		var no *refusal
 		if errors.As(err, &no) {
 			return fail(no.err)
 		}
+		if errors.Is(err, capri.ErrUnavailable) && ctx.Err() == nil { // its files may be had elsewhere, or later
+			w.reject(a, err.Error())
+			return false
+		}
 		w.reject(a, "its directory could not be made: "+err.Error())
 		return false
 	}
 	if err := w.remember(ctx, a); err != nil {
+		if errors.Is(err, capri.ErrUnavailable) && ctx.Err() == nil {
+			w.reject(a, err.Error())
+			return false
+		}
 		return fail(err)
 	}
 	return true
@@ -204,7 +211,9 @@ func (w *Worker) fetch(ctx context.Context, a *attempt) error {
 	}
 	defer root.Close()
 	for _, url := range a.task.Job.Files {
-		if err := w.o.Files.Fetch(ctx, url, root, a.account); err != nil {
+		if err := w.o.Files.Fetch(ctx, url, root, a.account); errors.Is(err, capri.ErrUnavailable) {
+			return err
+		} else if err != nil {
 			return &refusal{err}
 		}
 		if a.account == nil {

@@ -15,6 +15,7 @@ import (
 	"capri/calendar"
 	"capri/conf"
 	"capri/files"
+	"capri/files/hdfs"
 	"capri/files/local"
 	"capri/sql/store"
 	"capri/wake"
@@ -39,11 +40,14 @@ type Options struct {
 
 	Files  files.Files // default: the mounted file systems
 	Server string      // CAPRI_SERVER of its jobs
-	Secret []byte      // of LogHandler; without one it refuses everybody
+	Secret []byte      // the cluster's: of LogHandler, which refuses everybody without one, and of attempts' tokens
 
-	DefaultAccount string   // default: nobody
-	Path           string   // of the jobs, after their own directory; default: the usual six
-	PassEnv        []string // names of variables of this process that jobs see
+	DefaultAccount string            // default: nobody
+	Path           string            // of the jobs, after their own directory; default: the usual six
+	PassEnv        []string          // names of variables of this process that jobs see
+	Clients        map[string]string // programs that job types need, by name, where they are not to be looked for in Path
+	HTTPAllow      []string          // networks that jobs of type http may call although they are refused otherwise
+	Program        string            // capri, which runs jobs of some types; default: beside this program
 
 	ClaimLimit   int           // batches claimed at once; default 100
 	PollInterval time.Duration // default 500 ms
@@ -59,6 +63,11 @@ type Options struct {
 	KillAfter   time.Duration
 	LeaseWait   bool
 
+	EndOverMemory bool // a job that has more memory than its task asks for is ended; else people are told
+	NoCgroups     bool // of supervisor.Options
+
+	LogLimitMB int64 // of disk for each of a job's two logs; 0: no limit
+
 	KeepDays  int    // how long logs of finished attempts stay; default 7
 	MinFreeMB int64  // of disk, or it takes no jobs; default 64
 	ShimPath  string // default: capri-shim beside this program
@@ -66,6 +75,7 @@ type Options struct {
 	Log *slog.Logger
 
 	audit     time.Duration // how often it compares itself with the database; default 30 s
+	usage     time.Duration // how often it reports what jobs use; default 30 s
 	inventory time.Duration // least time between two reports of what it holds; default 30 s
 	answer    time.Duration // of supervisor.Options.AnswerWithin
 }
@@ -75,12 +85,23 @@ func FromConfig(c *conf.Config) Options {
 	return Options{
 		Calendar: calendar.New(c.Zone()), Dir: c.Data,
 		Node:           capri.Node{Name: c.Node.Name, Pool: c.Node.Pool, Slots: c.Node.Slots, MemoryMB: c.Node.MemoryMB},
-		Files:          files.ByScheme(localFiles(local.Options{Parallel: c.Dependency.Parallel, Timeout: c.Dependency.PathTimeout})),
+		Files:          FilesFromConfig(c),
 		DefaultAccount: c.Worker.DefaultAccount, Path: c.Worker.Path, PassEnv: c.Worker.PassEnv,
-		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays,
+		Clients: c.Worker.Clients.ByName(), HTTPAllow: c.Worker.HTTPAllow,
+		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB),
 		BeatInterval: c.Node.BeatInterval, KillGrace: c.Node.KillGrace,
 		StartWithin: c.Node.StartWithin, KillAfter: c.Node.KillAfter, LeaseWait: c.Node.OnLeaseLost == conf.LeaseWait,
+		EndOverMemory: c.Worker.OverMemory == conf.OverMemoryEnd, NoCgroups: c.Worker.Cgroups == conf.CgroupsOff,
 	}
+}
+
+// FilesFromConfig is every file system that paths may lie on. Nothing is opened before it is needed.
+func FilesFromConfig(c *conf.Config) files.Files {
+	all := localFiles(local.Options{Parallel: c.Dependency.Parallel, Timeout: c.Dependency.PathTimeout})
+	if h := hdfs.FromConfig(c); h != nil {
+		all[hdfs.Scheme] = h
+	}
+	return files.ByScheme(all)
 }
 
 func localFiles(o local.Options) map[string]files.Files {
@@ -118,6 +139,7 @@ func (o *Options) fill() error {
 	o.Node.KillGrace = o.KillGrace
 	defaults(&o.audit, 30*time.Second)
 	defaults(&o.inventory, 30*time.Second)
+	defaults(&o.usage, 30*time.Second)
 	if o.KeepDays <= 0 {
 		o.KeepDays = conf.Default().Worker.KeepDays
 	}
@@ -219,7 +241,8 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		o: o, db: o.Store, log: o.Log, node: o.Node.Name, directory: d, logs: l,
-		jobs:     job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server}),
+		jobs: job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server,
+			Clients: job.Clients{Path: o.Path, Configured: o.Clients}, Program: o.Program, HTTPAllow: o.HTTPAllow}),
 		accounts: job.NewAccounts(o.DefaultAccount),
 		table:    newTable(o.Node.Slots, o.Node.MemoryMB),
 		jobDirs:  newJobDirs(d, o.Node.Slots),
@@ -284,7 +307,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})()
 
 	var err error
-	w.shims, err = supervisor.Open(ctx, supervisor.Options{Dir: w.directory.in(shimDir), ShimPath: w.o.ShimPath, Log: w.log, AnswerWithin: w.o.answer})
+	w.shims, err = supervisor.Open(ctx, supervisor.Options{Dir: w.directory.in(shimDir), ShimPath: w.o.ShimPath, Log: w.log, AnswerWithin: w.o.answer, NoCgroups: w.o.NoCgroups})
 	if err != nil {
 		if ctx.Err() != nil { // stopped while it began
 			return nil
@@ -308,6 +331,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	beats.Go(func() { w.beats(ctx) })
 	beats.Go(func() { w.watchLease(ctx) })
 	beats.Go(func() { w.reportInventories(ctx) })
+	beats.Go(func() { w.reportUsage(ctx) })
+	beats.Go(func() { w.trimRunning(ctx) })
 	beats.Go(func() { w.cleanUp(ctx) })
 	exits.Go(func() { w.readExits(ctx) })
 	var starter sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	o := bench.Options{Out: os.Stdout, MySQL: os.Getenv("CAPRI_TEST_MYSQL_DSN"), Redis: os.Getenv("CAPRI_TEST_REDIS"), Workloads: os.Getenv("CAPRI_WORKLOADS")}
+	o := bench.Options{Out: os.Stdout, MySQL: os.Getenv("CAPRI_TEST_MYSQL_DSN"), Redis: os.Getenv("CAPRI_TEST_REDIS"), HDFS: os.Getenv("CAPRI_TEST_HDFS"), Workloads: os.Getenv("CAPRI_WORKLOADS")}
 	flag.StringVar(&o.Only, "only", "", "run only benchmarks whose name holds this, e.g. generate or /sqlite")
 	flag.IntVar(&o.Runs, "runs", 5, "the median of so many")
 	flag.BoolVar(&o.Million, "million", true, "with the steps of 1,000,000 batches")

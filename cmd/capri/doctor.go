@@ -20,8 +20,10 @@ import (
 	"capri"
 	"capri/client"
 	"capri/conf"
+	"capri/files/hdfs"
 	"capri/sql/schema"
 	"capri/sql/store"
+	"capri/worker/job"
 	"capri/worker/shim"
 )
 
@@ -36,7 +38,7 @@ type finding struct {
 func newDoctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check configuration, data directory, database, Redis, clock, shim and API, and say what to do",
+		Short: "Check configuration, data directory, database, Redis, HDFS, clock, shim, clients of job types and API, and say what to do",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
@@ -81,7 +83,9 @@ func (a *app) examine(ctx context.Context) []finding {
 	}
 	all := []finding{{Check: "configuration", OK: true, Detail: fmt.Sprintf("timezone %s, database %s", c.Timezone, databaseName(c))}, examineData(c.Data)}
 	all = append(all, examineDatabase(ctx, c)...)
-	all = append(all, examineRedis(ctx, c), examineShim(), a.examineAPI(ctx))
+	all = append(all, examineRedis(ctx, c))
+	all = append(all, examineHDFS(ctx, c)...)
+	all = append(all, examineShim(), examineClients(c), a.examineAPI(ctx))
 	return all
 }
 
@@ -233,6 +237,40 @@ func ping(ctx context.Context, addr, password string) error {
 	return say("PING")
 }
 
+// examineHDFS asks each name-node. Without any, hdfs:// paths cannot be read, and everything else works.
+func examineHDFS(ctx context.Context, c *conf.Config) []finding {
+	h := hdfs.FromConfig(c)
+	if h == nil {
+		return []finding{{Check: "hdfs", OK: true, Detail: "none is configured: hdfs:// paths cannot be read"}}
+	}
+	defer h.Close()
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	var all []finding
+	active := map[string]bool{}
+	for _, s := range h.Check(ctx) {
+		f := finding{Check: "hdfs", OK: true, Detail: fmt.Sprintf("%s: %s is active", s.NameService, s.NameNode)}
+		active[s.NameService] = active[s.NameService] || s.Active
+		switch {
+		case s.Err != nil:
+			f.OK, f.Detail = false, fmt.Sprintf("%s: %s: %v", s.NameService, s.NameNode, s.Err)
+			f.Advice = "start it, or correct hdfs.name_nodes (CAPRI_HDFS_NAME_NODES); with Kerberos, see what the message says of it"
+		case s.SafeMode:
+			f.OK, f.Detail = false, f.Detail+", and in safe mode: nothing can be written"
+			f.Advice = "wait until its data-nodes have reported; hdfs dfsadmin -safemode get tells how far it is"
+		case !s.Active:
+			f.Detail = fmt.Sprintf("%s: %s is on standby", s.NameService, s.NameNode)
+		}
+		all = append(all, f)
+	}
+	for _, s := range c.HDFS.NameServices() {
+		if !active[s.Name] {
+			all = append(all, finding{"hdfs", false, s.Name + " has no active name-node: paths on it cannot be looked at", "make one active (hdfs haadmin), or start them"})
+		}
+	}
+	return all
+}
+
 // examineShim looks for the program that holds the jobs, where the worker looks for it.
 func examineShim() finding {
 	f := finding{Check: "shim", OK: true}
@@ -247,6 +285,34 @@ func examineShim() finding {
 	f.Detail = path
 	if err != nil {
 		f.OK, f.Detail, f.Advice = false, fmt.Sprintf("%s: %v", path, err), "put "+shim.ProgramName+" beside capri; no worker can run jobs without it"
+	}
+	return f
+}
+
+// examineClients looks for the programs that job types need, where a worker of this machine looks for them. That one is
+// absent is a fault only where somebody has configured it: few machines run jobs of each type.
+func examineClients(c *conf.Config) finding {
+	f := finding{Check: "clients", OK: true}
+	clients := job.Clients{Path: c.Worker.Path, Configured: c.Worker.Clients.ByName()}
+	var there, absent, wrong []string
+	for _, name := range job.ClientNames {
+		path, err := clients.Find(name)
+		switch {
+		case err == nil:
+			there = append(there, name+" "+path)
+		case clients.IsConfigured(name):
+			wrong = append(wrong, err.Error())
+		default:
+			absent = append(absent, name+" (for "+clients.Use(name)+")")
+		}
+	}
+	f.Detail = strings.Join(there, ", ")
+	if len(absent) > 0 {
+		f.Detail += "; not on this machine: " + strings.Join(absent, ", ")
+	}
+	if len(wrong) > 0 {
+		f.OK, f.Detail = false, strings.Join(wrong, "; ")
+		f.Advice = "install it where worker.clients says, or correct that; jobs that need it fail on this machine"
 	}
 	return f
 }

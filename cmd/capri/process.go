@@ -111,7 +111,7 @@ func (p *process) close() { p.store.Close() }
 // newMaster makes the services of this process.
 func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 	return master.New(master.Options{
-		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FromConfig(p.conf).Files,
+		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FilesFromConfig(p.conf),
 		Name: name, Host: hostName(), Listen: listens, Version: version, Sole: sole,
 		Redis:    wake.RedisOptions{Addr: p.conf.Redis.Addr, Password: p.conf.Redis.Password, DB: p.conf.Redis.DB},
 		LeaseTTL: p.conf.Lease.TTL, LeaseRenew: p.conf.Lease.Renew,
@@ -132,7 +132,9 @@ func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, serv
 
 // newAPI makes the handler of the API.
 func (p *process) newAPI(logs api.LogReader) http.Handler {
-	return api.New(api.Options{Store: p.store, Actions: action.New(p.store, p.calendar, p.waker, p.log), Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs})
+	actions := action.New(p.store, p.calendar, p.waker, p.log)
+	actions.WithoutHDFS = len(p.conf.HDFS.NameNodes) == 0
+	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs})
 }
 
 // serve runs a handler until ctx ends, then lets the requests under way finish for a moment.

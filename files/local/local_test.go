@@ -112,9 +112,9 @@ func TestA_directory_that_may_not_be_entered_proves_nothing(t *testing.T) {
 }
 
 func TestA_mount_that_hangs_costs_its_own_paths_one_time_limit(t *testing.T) {
-	l := New(Options{Timeout: 50 * time.Millisecond, Parallel: 2})
+	l := New(Options{Timeout: 500 * time.Millisecond, Parallel: 2})
 	gate := make(chan struct{})
-	if err := l.look(context.Background(), "/mnt/dead/a", func() { <-gate }); !errors.Is(err, capri.ErrUnavailable) || !strings.Contains(err.Error(), "no answer within 50ms") {
+	if err := l.look(context.Background(), "/mnt/dead/a", func() { <-gate }); !errors.Is(err, capri.ErrUnavailable) || !strings.Contains(err.Error(), "no answer within 500ms") {
 		t.Fatalf("the look that hangs says %v", err)
 	}
 	dir := t.TempDir()
@@ -125,7 +125,7 @@ func TestA_mount_that_hangs_costs_its_own_paths_one_time_limit(t *testing.T) {
 	}
 	began := time.Now()
 	there, err := l.There(context.Background(), paths)
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 10*time.Second { // 1000 of them would be minutes
 		t.Errorf("the round took %s", took)
 	}
 	var unseen *files.UnseenError
@@ -136,7 +136,7 @@ func TestA_mount_that_hangs_costs_its_own_paths_one_time_limit(t *testing.T) {
 		t.Errorf("it says %v", err)
 	}
 	close(gate)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := l.There(context.Background(), paths[1:2]); err == nil {
 			return // it came back, and is asked again
 		}

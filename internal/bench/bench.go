@@ -41,6 +41,7 @@ type Figure struct {
 type Options struct {
 	MySQL     string // server DSN; empty: SQLite alone, said aloud
 	Redis     string
+	HDFS      string // host:port of a name-node; empty: not measured, said aloud
 	Dir       string // on a real disk: fsync is part of what is measured
 	Bin       string // folder with capri and capri-shim
 	Workloads string
@@ -90,6 +91,16 @@ func Run(ctx context.Context, o Options) ([]Figure, error) {
 			if err != nil {
 				return b.figures, fmt.Errorf("%s: %w", name, err)
 			}
+		}
+	}
+	if strings.Contains("hdfs/real", o.Only) {
+		if o.HDFS == "" {
+			fmt.Fprintln(b.Out, "NOT MEASURED: HDFS (CAPRI_TEST_HDFS is not set; scripts/with-hdfs sets it)")
+			return b.figures, nil
+		}
+		fmt.Fprintln(b.Out, "\n== hdfs/real")
+		if err := b.hdfs(ctx); err != nil {
+			return b.figures, fmt.Errorf("hdfs: %w", err)
 		}
 	}
 	return b.figures, nil

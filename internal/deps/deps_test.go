@@ -39,6 +39,7 @@ sql/dialect         : capri internal/failpoint SQL
 conf                : capri cron calendar definition/nearest sql/dialect YAML
 files               : capri
 files/local         : capri files
+files/hdfs          : capri conf files HDFS
 sql/schema          : capri sql/dialect SQL
 sql/store           : capri internal/failpoint sql/dialect SQL SYNC
 birth               : capri cron calendar lineage sql/store
@@ -70,29 +71,32 @@ watch               : capri sql/store MAIL
 # the processes
 worker/shim         : SYS
 worker/supervisor   : capri worker/shim SYS
-worker/logs         : capri files
-worker/job          : capri calendar files
-worker              : capri internal/failpoint calendar conf files files/local sql/store wake worker/shim worker/supervisor worker/logs worker/job SYS
+worker/logs         : capri files SYS
+worker/job/runner   : capri
+worker/job          : capri calendar files worker/job/runner SYS
+worker              : capri internal/failpoint calendar conf files files/local files/hdfs sql/store wake worker/shim worker/supervisor worker/logs worker/job SYS
 master              : capri cron calendar conf files files/local sql/store lease wake services services/* auth action api GOCRON
 
 # for tests and measurements
 internal/testenv    :
+files/filestest     : capri files
 internal/testenv/testsum :
 sql/sqltest         : capri sql/dialect sql/schema sql/store internal/testenv SQL
+internal/servicetest : capri services sql/store sql/sqltest TESTIFY
 internal/workload   : capri calendar definition lineage birth sql/store
 action/actiontest   : capri calendar cron definition action sql/store sql/sqltest wake birth auth TESTIFY
 internal/cluster    : capri conf sql/store sql/sqltest lease wake services services/* auth action api api/wire client worker worker/* master internal/testenv
-internal/bench      : internal/workload capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL
+internal/bench      : internal/workload capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL HDFS
 
 # judges runs from outside: nothing of the product (see the rules)
 test/checker/oracle :
 test/checker        : test/checker/oracle SQL
 test/checker/cmd/capri-check : test/checker
 test/checker/cmd/witness : test/checker
-test/soak           : test/checker SQL TOXIPROXY
+test/soak           : test/checker SQL TOXIPROXY SYS
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* master watch CLI YAML SYNC SYS
+cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `
@@ -103,6 +107,7 @@ var groups = map[string][]string{
 	"REDIS":     {"github.com/redis/go-redis/...", "github.com/go-redsync/redsync/..."},
 	"GOCRON":    {"github.com/go-co-op/gocron/..."},
 	"HTTP":      {"github.com/go-chi/chi/...", "github.com/danielgtaylor/huma/..."},
+	"HDFS":      {"github.com/colinmarc/hdfs/...", "github.com/jcmturner/gokrb5/..."},
 	"CLI":       {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
 	"YAML":      {"go.yaml.in/yaml/..."},
 	"MAIL":      {"gopkg.in/gomail.v2"},
@@ -127,6 +132,8 @@ var rules = []struct {
 		because: "SQL and its drivers stay below sql/; ask sql/store for an operation"},
 	{who: "...", except: "wake lease", imports: "REDIS",
 		because: "Redis carries speed, never truth: only wake and lease speak to it"},
+	{who: "...", except: "files/hdfs internal/bench", imports: "HDFS",
+		because: "the library waits for ever on a name-node that is silent: only files/hdfs guards it"},
 	{who: "...", except: "master services", imports: "GOCRON",
 		because: "gocron only ticks, and the timetable is the master's"},
 	{who: "services/*", imports: "services/*",
@@ -139,7 +146,7 @@ var rules = []struct {
 		because: "the checker judges the product, so it shares no code with it"},
 	{who: "capri cron", imports: "capri/...",
 		because: "the words and the cron expressions know nothing of the rest"},
-	{who: "...", except: "internal/... sql/sqltest action/actiontest cmd/capri-bench", imports: "internal/bench internal/cluster internal/deps internal/testenv/... internal/workload sql/sqltest",
+	{who: "...", except: "internal/... sql/sqltest action/actiontest cmd/capri-bench", imports: "internal/bench internal/cluster internal/deps internal/servicetest internal/testenv/... internal/workload sql/sqltest",
 		because: "internal/ and sql/sqltest are for tests and measurements (only internal/failpoint is part of the product, and empty there)"},
 }
 
@@ -187,6 +194,7 @@ func TestRules_refuse(t *testing.T) {
 		{"master", "database/sql", "below sql/"},
 		{"action", "github.com/redis/go-redis/v9", "never truth"},
 		{"worker", "github.com/go-co-op/gocron/v2", "gocron only ticks"},
+		{"worker", "github.com/colinmarc/hdfs/v2", "waits for ever"},
 		{"services/generate", "services/dispatch", "one another"},
 		{"worker", "master", "only in the database"},
 		{"api", "worker/logs", "only in the database"},

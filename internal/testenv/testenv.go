@@ -5,16 +5,19 @@
 //
 //	CAPRI_TEST_MYSQL_DSN   capri:secret@tcp(127.0.0.1:3306)/   a user who may create databases named capri…
 //	CAPRI_TEST_REDIS       127.0.0.1:6379                      shared by packages at once: own keys, no FLUSHALL
+//	CAPRI_TEST_HDFS        127.0.0.1:8020                      the name-node that scripts/with-hdfs starts
 //	CAPRI_WORKLOADS        a folder of recorded pipelines (*.json)
 //
 // A test whose server is not there skips and says what to do. In CI (CI=true) it fails instead: there a skipped
-// test is a test that nobody runs. The recorded pipelines are the exception, they are not part of the module.
+// test is a test that nobody runs. The exceptions are the recorded pipelines, which are not part of the module, and HDFS,
+// whose jars cannot be had everywhere.
 package testenv
 
 import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +32,35 @@ func MySQL(t testing.TB) string {
 func Redis(t testing.TB) string {
 	t.Helper()
 	return need(t, "CAPRI_TEST_REDIS", "Redis")
+}
+
+// HDFS returns the host:port of a real name-node. It skips where there is none, in CI too.
+func HDFS(t testing.TB) string {
+	t.Helper()
+	v := os.Getenv("CAPRI_TEST_HDFS")
+	if v == "" {
+		t.Skip("NOT TESTED AGAINST A REAL HDFS: run make test-hdfs, or set CAPRI_TEST_HDFS")
+	}
+	return v
+}
+
+// NameNodePID returns the process id of the name-node that HDFS gave, for tests that kill or freeze it. Whoever keeps it
+// starts it again with another one.
+func NameNodePID(t testing.TB) int {
+	t.Helper()
+	file := os.Getenv("CAPRI_TEST_HDFS_PID_FILE")
+	if file == "" {
+		t.Skip("NOT TESTED WITH A NAME-NODE THAT FAILS: this one is not ours to kill; run make test-hdfs without CAPRI_TEST_HDFS")
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("which process is the name-node: %v", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatalf("which process is the name-node: %v", err)
+	}
+	return pid
 }
 
 // InCI reports whether the tests run where a skip counts as a failure.

@@ -117,11 +117,35 @@ func (p Paths) Run(ctx context.Context, t services.Turn) (services.Result, error
 	if len(paths) == 0 {
 		return services.Result{}, nil
 	}
-	there, failed := p.ask(ctx, paths)
-	met, err := p.Store.MeetPaths(ctx, t.Lease, there)
-	res := services.Result{Counts: map[string]int{"paths": len(paths), "there": len(there), "met": met}}
-	if met > 0 {
-		res.Wake = []string{wake.Dispatch}
+	// Each file system by itself, and what it answers is met at once: one that is slow holds up nobody else's batches.
+	type answer struct {
+		there []capri.PathCondition
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	systems := files.Systems(paths)
+	answers := make(chan answer, len(systems))
+	for _, some := range systems {
+		go func() {
+			there, err := p.ask(ctx, some)
+			answers <- answer{there, err}
+		}()
+	}
+	res := services.Result{Counts: map[string]int{"paths": len(paths), "there": 0, "met": 0}}
+	var err, failed error
+	for range systems {
+		a := <-answers
+		failed = errors.Join(failed, a.err)
+		res.Counts["there"] += len(a.there)
+		var met int
+		if met, err = p.Store.MeetPaths(ctx, t.Lease, a.there); met > 0 {
+			res.Counts["met"] += met
+			res.Wake = []string{wake.Dispatch}
+		}
+		if err != nil {
+			break
+		}
 	}
 	if err == nil && failed != nil && ctx.Err() == nil {
 		p.Log.Error("paths could not be checked", "err", failed)

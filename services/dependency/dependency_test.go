@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,31 +14,24 @@ import (
 
 	"capri"
 	"capri/files"
+	"capri/internal/servicetest"
 	"capri/services"
 	"capri/services/dependency"
-	"capri/sql/sqltest"
 	"capri/sql/store"
 	"capri/wake"
 )
 
-const node, boot = "n1", "boot-1"
-
 type world struct {
-	*sqltest.DB
-	t     *testing.T
-	ctx   context.Context
-	lease capri.Lease
-	place capri.Lease
+	*servicetest.World
 	files *fake
 	soon  *dependency.Soon
 }
 
 func each(t *testing.T, fn func(w *world)) {
 	t.Helper()
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		w := &world{DB: db, t: t, ctx: t.Context(), lease: db.Lease(t, "dependency"), place: db.Lease(t, "dispatch"), files: &fake{there: map[string]bool{}}, soon: &dependency.Soon{}}
-		require.NoError(t, w.Store.RegisterNode(w.ctx, capri.Node{Name: node, BootID: boot, Pool: "default", Slots: 8, CheckInterval: 5}, "dir-1"))
-		fn(w)
+	servicetest.Each(t, "dependency", func(w *servicetest.World) {
+		w.Node("n1")
+		fn(&world{World: w, files: &fake{there: map[string]bool{}}, soon: &dependency.Soon{}})
 	})
 }
 
@@ -66,9 +60,9 @@ func (f *fake) There(_ context.Context, paths []capri.PathCondition) ([]bool, er
 }
 
 func (w *world) turn(s services.Service, woken bool) services.Result {
-	w.t.Helper()
-	res, err := s.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease, Woken: woken})
-	require.NoError(w.t, err)
+	w.T.Helper()
+	res, err := s.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: w.Leads, Woken: woken})
+	require.NoError(w.T, err)
 	return res
 }
 
@@ -85,35 +79,17 @@ func (w *world) recount() services.Result {
 }
 
 func (w *world) batch(task *capri.Task, no string, c capri.Conditions) *capri.NewBatch {
-	w.t.Helper()
-	now := w.Clock.Now()
-	b := &capri.NewBatch{Conditions: c, Batch: capri.Batch{TaskID: task.ID, TaskVersion: task.Version, Period: task.Period, BatchNo: capri.BatchNo(no), Latest: true,
-		ScheduleTime: now, DataStart: now.Add(-24 * time.Hour), DataEnd: now, Slots: 1, Concurrency: 1, Pool: "default"}}
-	_, err := w.Store.InsertBatches(w.ctx, store.ByPerson("test"), []*capri.NewBatch{b}, nil)
-	require.NoError(w.t, err)
+	w.T.Helper()
+	b := w.NewBatch(task, func(b *capri.NewBatch) { b.BatchNo, b.Period, b.Conditions = capri.BatchNo(no), task.Period, c })
+	w.Insert(b)
 	return b
 }
 
-func (w *world) unmet(b *capri.NewBatch) int {
-	w.t.Helper()
-	row, err := w.Store.Batch(w.ctx, b.ID)
-	require.NoError(w.t, err)
-	return row.Unmet
-}
+func (w *world) unmet(b *capri.NewBatch) int { return w.Get(b.ID).Unmet }
 
 func (w *world) succeed(b *capri.NewBatch) {
-	w.t.Helper()
-	_, err := w.Store.Assign(w.ctx, w.place, []store.Assignment{{Batch: b.ID, Node: node}})
-	require.NoError(w.t, err)
-	claimed, err := w.Store.Claim(w.ctx, node, boot, 10)
-	require.NoError(w.t, err)
-	require.Len(w.t, claimed, 1)
-	a := capri.Attempt{Batch: b.ID, Number: claimed[0].Attempt}
-	_, err = w.Store.Start(w.ctx, node, boot, []capri.Attempt{a})
-	require.NoError(w.t, err)
-	n, err := w.Store.FinishAttempts(w.ctx, node, []store.Result{{Attempt: a, Outcome: store.Succeeded}})
-	require.NoError(w.t, err)
-	require.Equal(w.t, 1, n)
+	w.T.Helper()
+	w.Finish("n1", store.Succeeded, w.Start("n1", b.ID)...)
 }
 
 func on(parent *capri.Task, no capri.BatchNo) capri.Conditions {
@@ -162,24 +138,24 @@ func TestADeathBetweenMeetingAndForgetting_looks_at_the_same_changes_again(t *te
 		child := w.batch(w.Task(t, nil), "20261119", on(parent, "20261119"))
 		w.changes()
 		w.succeed(p)
-		before, err := w.Store.DependencyChanges(w.ctx, 10)
+		before, err := w.Store.DependencyChanges(w.Ctx, 10)
 		require.NoError(t, err)
 		require.Len(t, before, 1)
 		w.changes()
 		// As if the last transaction had not come: the line is there again, and what it led to as well.
-		_, err = w.Store.DB().ExecContext(w.ctx, "INSERT INTO dependency_change (kind, task_id, batch_no) VALUES (1, ?, '20261119')", int64(parent.ID))
+		_, err = w.Store.DB().ExecContext(w.Ctx, "INSERT INTO dependency_change (kind, task_id, batch_no) VALUES (1, ?, '20261119')", int64(parent.ID))
 		require.NoError(t, err)
 		res := w.changes()
 		require.Zero(t, res.Counts["met"])
 		require.Zero(t, w.unmet(child))
 		// And a leader that lost its lease forgets nothing.
-		_, err = w.Store.DB().ExecContext(w.ctx, "INSERT INTO dependency_change (kind, task_id, batch_no) VALUES (1, ?, '20261119')", int64(parent.ID))
+		_, err = w.Store.DB().ExecContext(w.Ctx, "INSERT INTO dependency_change (kind, task_id, batch_no) VALUES (1, ?, '20261119')", int64(parent.ID))
 		require.NoError(t, err)
-		stale := w.lease
+		stale := w.Leads
 		w.Lease(t, "dependency")
-		_, err = dependency.Changes{Store: w.Store, Soon: w.soon}.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: stale})
+		_, err = dependency.Changes{Store: w.Store, Soon: w.soon}.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: stale})
 		require.ErrorIs(t, err, capri.ErrStaleEpoch)
-		left, err := w.Store.DependencyChanges(w.ctx, 10)
+		left, err := w.Store.DependencyChanges(w.Ctx, 10)
 		require.NoError(t, err)
 		require.Len(t, left, 1)
 	})
@@ -238,12 +214,12 @@ func TestAWokenRound_asks_only_for_what_has_just_become_likely(t *testing.T) {
 }
 
 func (w *world) alerts() []string {
-	w.t.Helper()
-	rows, err := w.Store.Alerts(w.ctx, 100)
-	require.NoError(w.t, err)
+	w.T.Helper()
+	rows, err := w.Store.Alerts(w.Ctx, 100)
+	require.NoError(w.T, err)
 	var out []string
 	for _, a := range rows {
-		require.Equal(w.t, capri.Severe, a.Level)
+		require.Equal(w.T, capri.Severe, a.Level)
 		out = append(out, a.Kind)
 	}
 	return out
@@ -300,6 +276,36 @@ func TestWhatCouldBeSeen_counts_and_is_not_asked_again(t *testing.T) {
 	})
 }
 
+func TestAFileSystemThatIsSlow_holds_up_the_batches_of_no_other(t *testing.T) {
+	each(t, func(w *world) {
+		here, far := w.batch(w.Task(t, nil), "20261119", reads("/a")), w.batch(w.Task(t, nil), "20261119", reads("hdfs://nn/a"))
+		slow := &slowFiles{answer: make(chan struct{})}
+		done := make(chan services.Result)
+		go func() {
+			done <- w.turn(dependency.Paths{Store: w.Store, Soon: w.soon, Files: slow, Log: slog.New(slog.DiscardHandler)}, false)
+		}()
+		require.Eventually(t, func() bool { return w.unmet(here) == 0 }, 20*time.Second, 5*time.Millisecond)
+		require.Equal(t, 1, w.unmet(far))
+		close(slow.answer)
+		require.Equal(t, 2, (<-done).Counts["met"])
+		require.Zero(t, w.unmet(far))
+	})
+}
+
+// slowFiles has everything, and answers for hdfs:// only when it is told to.
+type slowFiles struct{ answer chan struct{} }
+
+func (f *slowFiles) There(_ context.Context, paths []capri.PathCondition) ([]bool, error) {
+	out := make([]bool, len(paths))
+	for i, p := range paths {
+		if strings.HasPrefix(p.Path, "hdfs:") {
+			<-f.answer
+		}
+		out[i] = true
+	}
+	return out, nil
+}
+
 func TestTheRecount_repairs_heals_and_is_silent_in_ordinary_life(t *testing.T) {
 	each(t, func(w *world) {
 		parent := w.Task(t, nil)
@@ -310,7 +316,7 @@ func TestTheRecount_repairs_heals_and_is_silent_in_ordinary_life(t *testing.T) {
 		require.Empty(t, w.recount().Counts)
 		w.succeed(p)
 		for _, text := range []string{"DELETE FROM dependency_change", "UPDATE task_work SET unmet = 0 WHERE id IN (SELECT batch_id FROM task_data)"} {
-			_, err := w.Store.DB().ExecContext(w.ctx, text)
+			_, err := w.Store.DB().ExecContext(w.Ctx, text)
 			require.NoError(t, err)
 		}
 		res := w.recount()

@@ -31,6 +31,10 @@ const (
 {"Action":"skip","Package":"capri/d","Test":"TestW"}
 {"Action":"pass","Package":"capri/d"}
 `
+	skipsHDFS = `{"Action":"output","Package":"capri/d","Test":"TestH","Output":"    d_test.go:9: NOT TESTED AGAINST A REAL HDFS: run make test-hdfs, or set CAPRI_TEST_HDFS\n"}
+{"Action":"skip","Package":"capri/d","Test":"TestH"}
+{"Action":"pass","Package":"capri/d"}
+`
 	doesNotBuild = `{"ImportPath":"capri/e","Action":"build-output","Output":"e.go:1: undefined: x\n"}
 {"ImportPath":"capri/e","Action":"build-fail"}
 {"Action":"fail","Package":"capri/e","FailedBuild":"capri/e"}
@@ -51,6 +55,7 @@ func TestSummary(t *testing.T) {
 		{"a skip is aloud", passes + skipsServer, false, true, []string{"SKIPPED 1: needs MariaDB: run make test", "d.TestS"}, "FAIL"},
 		{"a skip fails in CI", passes + skipsServer, true, false, []string{"1 tests were skipped"}, ""},
 		{"recorded pipelines may be absent in CI", passes + skipsWorkloads, true, true, []string{"SKIPPED 1: needs recorded"}, "FAIL"},
+		{"HDFS may be absent in CI, aloud", passes + skipsHDFS, true, true, []string{"SKIPPED 1: NOT TESTED AGAINST A REAL HDFS"}, "FAIL"},
 		{"no test at all fails", "", false, false, []string{"no test ran"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
