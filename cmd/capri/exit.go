@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,10 @@ const (
 )
 
 func exitCode(err error) int {
+	var as codeError
 	switch {
+	case errors.As(err, &as):
+		return int(as)
 	case errors.Is(err, capri.ErrInvalid):
 		return exitUsage
 	case errors.Is(err, capri.ErrNotFound):
@@ -40,7 +44,8 @@ func exitCode(err error) int {
 
 // complain prints an error: a sentence, or a line for each thing that is wrong.
 func (a *app) complain(err error) {
-	if errors.Is(err, errQuiet) {
+	var as codeError
+	if errors.Is(err, errQuiet) || errors.As(err, &as) {
 		return
 	}
 	if errors.Is(err, context.Canceled) {
@@ -54,6 +59,11 @@ func (a *app) complain(err error) {
 
 // errQuiet ends a command with exit code 1 after it has said on stdout what is wrong.
 var errQuiet = errors.New("failed")
+
+// codeError ends a command with a code of its own, of which everything has been said.
+type codeError int
+
+func (e codeError) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
 // confirm asks before something that cannot be taken back. Where nobody can answer, it refuses: a script has to
 // say --yes.

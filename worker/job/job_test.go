@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -21,32 +20,8 @@ func zone(t testing.TB, name string) *time.Location {
 	return z
 }
 
-func TestTypes_give_their_command_lines(t *testing.T) {
-	for _, row := range []struct {
-		kind, command string
-		files, want   []string
-	}{
-		{"shell", "a | b", nil, []string{"/bin/sh", "-c", "a | b"}},
-		{"command", "a", nil, []string{"/bin/sh", "-c", "a"}},
-		{"python", "x.py 1", []string{"x.py"}, []string{"/bin/sh", "-c", "exec python3 x.py 1"}},
-		{"python", "./x.py 1", []string{"x.py"}, []string{"/bin/sh", "-c", "exec python3 ./x.py 1"}},
-		{"python", "print('x.py')", []string{"x.py"}, []string{"/bin/sh", "-c", `exec python3 -c "$1"`, "python", "print('x.py')"}},
-	} {
-		kind, err := TypeOf(row.kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := kind.Argv(row.command, row.files); !slices.Equal(got, row.want) {
-			t.Errorf("%s %q: %q", row.kind, row.command, got)
-		}
-	}
-	if _, err := TypeOf("cobol"); !errors.Is(err, capri.ErrInvalid) || !strings.Contains(err.Error(), "command, python, shell") {
-		t.Errorf("an unknown type: %v", err)
-	}
-}
-
 func TestThe_environment_is_built_from_nothing(t *testing.T) {
-	m := NewMaker(MakerOptions{Calendar: calendar.New(zone(t, "Asia/Shanghai")), Path: "/usr/bin:/bin", PassEnv: []string{"LANG=C.UTF-8", "TZ=UTC", "broken"}})
+	m := NewMaker(MakerOptions{Calendar: calendar.New(zone(t, "Asia/Shanghai")), Path: "/usr/bin:/bin", Clients: Clients{Path: "/usr/bin:/bin"}, PassEnv: []string{"LANG=C.UTF-8", "TZ=UTC", "broken"}})
 	task := &capri.Task{ID: 7, Version: 2, Spec: capri.Spec{Name: "dwd", Job: capri.Job{
 		Type: "python", Command: "run ${yyyyMMdd} ${HOME} ${schedule:HH:mm}", Env: map[string]string{"TZ": "Asia/Shanghai", "PATH": "/opt/bin", "HOME": "/home/etl"},
 		Params: map[string]string{"day": "${yyyyMMdd}; $(id)"},

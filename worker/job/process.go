@@ -1,6 +1,13 @@
 package job
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -9,6 +16,7 @@ import (
 	"capri"
 	"capri/calendar"
 	"capri/files"
+	"capri/worker/job/runner"
 )
 
 // Process is what is to be started.
@@ -19,10 +27,13 @@ type Process struct {
 
 // Maker makes processes. It is safe for concurrent use.
 type Maker struct {
-	calendar calendar.Calendar
-	base     []string // of every job's environment
-	path     string
-	server   string
+	calendar  calendar.Calendar
+	base      []string // of every job's environment
+	path      string
+	server    string
+	clients   Clients
+	program   string
+	httpAllow []string
 
 	mu    sync.Mutex
 	cache map[version]*compiled
@@ -34,11 +45,42 @@ type MakerOptions struct {
 	Path     string   // PATH after the job's own directory
 	PassEnv  []string // "NAME=value" of the worker's environment that jobs see
 	Server   string   // where the API is: CAPRI_SERVER
+
+	Clients   Clients
+	Program   string   // capri, whose `capri job` runs jobs of some types; default: beside this program
+	HTTPAllow []string // networks that jobs of type http may call although they are refused otherwise
 }
+
+// programName is what capri is called beside the programs that start jobs.
+const programName = "capri"
 
 // NewMaker makes one.
 func NewMaker(o MakerOptions) *Maker {
-	return &Maker{calendar: o.Calendar, base: o.PassEnv, path: o.Path, server: o.Server, cache: map[version]*compiled{}}
+	if o.Program == "" {
+		if self, err := os.Executable(); err == nil {
+			o.Program = filepath.Join(filepath.Dir(self), programName)
+		}
+	}
+	path := o.Path
+	if dir := filepath.Dir(o.Program); o.Program != "" && !strings.Contains(dir, ":") && open(dir) {
+		path += ":" + dir // last: jobs call capri report-code, and nothing there comes before the machine's own
+	}
+	return &Maker{calendar: o.Calendar, base: o.PassEnv, path: path, server: o.Server, clients: o.Clients, program: o.Program,
+		httpAllow: o.HTTPAllow, cache: map[version]*compiled{}}
+}
+
+// open tells whether every account can enter a directory. For one that it cannot enter in its PATH a shell says "permission
+// denied" of each program that it does not find.
+func open(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || os.Geteuid() == 0 && info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+	}
 }
 
 type version struct {
@@ -50,6 +92,11 @@ type version struct {
 type compiled struct {
 	kind    Type
 	command *calendar.Template
+	options []*calendar.Template
+	http    *capri.HTTP          // nil: of another type
+	texts   []*calendar.Template // of httpTexts
+	params  map[string]string
+	main    string
 	files   []string
 	env     []string // without what depends on the batch
 	path    string
@@ -70,9 +117,18 @@ func (m *Maker) compile(t *capri.Task) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &compiled{kind: kind, path: m.path}
+	c = &compiled{kind: kind, path: m.path, params: t.Job.Params, main: t.Job.MainClass}
 	if c.command, err = calendar.ParseTemplate(t.Job.Command, calendar.CommandTemplate); err != nil {
 		return nil, err
+	}
+	if c.options, err = templates(t.Job.Options); err != nil {
+		return nil, err
+	}
+	if kind.argv == nil {
+		c.http = &t.Job.HTTP
+		if c.texts, err = templates(httpTexts(c.http)); err != nil {
+			return nil, err
+		}
 	}
 	for _, url := range t.Job.Files {
 		name, err := files.BaseName(url)
@@ -85,7 +141,7 @@ func (m *Maker) compile(t *capri.Task) (*compiled, error) {
 	for _, e := range m.base {
 		env.add(strings.Cut(e, "="))
 	}
-	for _, e := range kind.Env() {
+	for _, e := range kind.env {
 		env.add(strings.Cut(e, "="))
 	}
 	for k, v := range t.Job.Env {
@@ -120,7 +176,7 @@ func (m *Maker) Make(t *capri.Task, b *capri.Batch, dir string, as *Account) (Pr
 	}
 	zone := m.calendar.Zone()
 	at := func(i capri.Instant) string { return i.In(zone).Format(time.RFC3339) }
-	const dynamic = 13
+	const dynamic = 14
 	env := environ{list: append(make([]string, 0, len(c.env)+dynamic), c.env...)}
 	env.own("PATH", dir+":"+c.path)
 	env.other("HOME", dir)
@@ -135,7 +191,91 @@ func (m *Maker) Make(t *capri.Task, b *capri.Batch, dir string, as *Account) (Pr
 	env.own("CAPRI_DATA_START", at(b.DataStart))
 	env.own("CAPRI_DATA_END", at(b.DataEnd))
 	env.own("CAPRI_SCHEDULE_TIME", at(b.ScheduleTime))
-	return Process{Argv: c.kind.Argv(c.command.Expand(m.calendar, b.DataStart, b.ScheduleTime), c.files), Env: env.list}, nil
+	argv, told, err := m.argv(c, b)
+	if err != nil {
+		return Process{}, err
+	}
+	if told != "" {
+		env.own(runner.Variable, told)
+	}
+	return Process{Argv: argv, Env: env.list}, nil
+}
+
+// argv gives the command line of a batch, and what the runner is told where that is the runner's.
+func (m *Maker) argv(c *compiled, b *capri.Batch) (argv []string, told string, err error) {
+	expand := func(list ...*calendar.Template) []string {
+		texts := make([]string, len(list))
+		for i, t := range list {
+			texts[i] = t.Expand(m.calendar, b.DataStart, b.ScheduleTime)
+		}
+		return texts
+	}
+	text := expand(c.command)[0]
+	var spec runner.Spec
+	if c.http != nil {
+		spec.HTTP = &runner.Call{URL: strings.TrimSpace(text), HTTP: withHTTPTexts(*c.http, expand(c.texts...)), Params: c.params, Allow: m.httpAllow}
+	} else {
+		cmd := &command{text: text, files: c.files, options: expand(c.options...), mainClass: c.main, params: c.params}
+		if c.kind.client != "" {
+			if cmd.client, err = m.clients.Find(c.kind.client); err != nil {
+				return nil, "", err
+			}
+		}
+		argv = c.kind.argv(cmd)
+		if c.kind.remote == "" {
+			return argv, "", nil
+		}
+		spec.Client = &runner.Client{Argv: argv, Remote: c.kind.remote}
+		if c.kind.kill != nil {
+			spec.Client.Kill = c.kind.kill(cmd)
+		} else if yarn, err := m.clients.Find("yarn"); err == nil { // its absence is no reason not to run
+			spec.Client.Kill = []string{yarn, "application", "-kill", runner.RemoteID}
+		}
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // <, > and & would take six bytes each
+	if err := enc.Encode(spec); err != nil {
+		return nil, "", fmt.Errorf("write down what the job's runner is to do: %w", err)
+	}
+	if out.Len() > mostVariable {
+		return nil, "", capri.Invalid("job.command", fmt.Sprintf("%d KB with options and parameters", out.Len()>>10), fmt.Sprintf("at most %d KB; put more into a file (job.files)", mostVariable>>10))
+	}
+	return []string{m.program, "job"}, strings.TrimSuffix(out.String(), "\n"), nil
+}
+
+// mostVariable is what Linux lets one variable have (MAX_ARG_STRLEN), less a page for its name.
+const mostVariable = 124 << 10
+
+func templates(texts []string) ([]*calendar.Template, error) {
+	list := make([]*calendar.Template, len(texts))
+	for i, text := range texts {
+		var err error
+		if list[i], err = calendar.ParseTemplate(text, calendar.CommandTemplate); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// httpTexts are the texts of a call in which times may stand: the body, the poll's address, the headers' values by name.
+func httpTexts(h *capri.HTTP) []string {
+	texts := []string{h.Body, h.Poll.URL}
+	for _, name := range slices.Sorted(maps.Keys(h.Headers)) {
+		texts = append(texts, h.Headers[name])
+	}
+	return texts
+}
+
+// withHTTPTexts puts what httpTexts gave, expanded, into a copy.
+func withHTTPTexts(h capri.HTTP, texts []string) capri.HTTP {
+	h.Body, h.Poll.URL = texts[0], texts[1]
+	headers := make(map[string]string, len(h.Headers))
+	for i, name := range slices.Sorted(maps.Keys(h.Headers)) {
+		headers[name] = texts[2+i]
+	}
+	h.Headers = headers
+	return h
 }
 
 // environ is an environment without a name twice: which of two a program sees depends on the program.
