@@ -43,6 +43,8 @@ func (s *server) batchOperations() {
 	register(s, auth.Member, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
 	register(s, auth.Member, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
 	register(s, auth.Member, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
+	register(s, auth.Job, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent), byJob)
+	register(s, auth.Job, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent), byJob)
 	register(s, auth.Member, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
 }
 
@@ -274,6 +276,23 @@ func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
 		}
 	}
 	return nil, s.Actions.QualityVerdict(ctx, who(ctx), capri.BatchID(in.ID), in.Body.Ask, in.Body.Verdict, in.Body.Reason)
+}
+
+// byJob describes operations of jobs.
+func byJob(op *huma.Operation) {
+	op.Description = "For jobs: Authorization: Bearer $CAPRI_ATTEMPT_TOKEN. The token is good for that attempt alone, while it runs."
+}
+
+type userCodeInput struct{ Body wire.UserCode }
+
+func (s *server) userCode(ctx context.Context, in *userCodeInput) (*none, error) {
+	return nil, s.Store.ReportCode(ctx, auth.From(ctx).Attempt, in.Body.Code, in.Body.Message)
+}
+
+type progressInput struct{ Body wire.Progress }
+
+func (s *server) progress(ctx context.Context, in *progressInput) (*none, error) {
+	return nil, s.Store.ReportProgress(ctx, auth.From(ctx).Attempt, in.Body.Percent)
 }
 
 type thirdPartyInput struct {

@@ -47,6 +47,9 @@ func ParseRole(s string) (Role, error) {
 
 // May reports whether somebody with role r may do what needs the role needed. An unknown role may nothing.
 func (r Role) May(needed Role) bool {
+	if r == Job || needed == Job {
+		return r == needed
+	}
 	for _, x := range Roles {
 		switch x {
 		case r:
@@ -58,10 +61,15 @@ func (r Role) May(needed Role) bool {
 	return false
 }
 
+// Job is the role of a job that speaks of its own attempt. It includes nothing and is included in nothing: a job sees no
+// other batch, and nobody speaks for a job.
+const Job Role = "job"
+
 // Principal is who acts: what the audit log names.
 type Principal struct {
-	Name string
-	Role Role
+	Name    string
+	Role    Role
+	Attempt capri.Attempt // of a Job
 }
 
 // Require answers capri.ErrForbidden where the principal's role does not reach.
@@ -101,6 +109,9 @@ func Authenticate(ctx context.Context, s *store.Store, header string) (Principal
 	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, keyPrefix) || len(key) > 200 {
 		return Principal{}, errNobody
 	}
+	if store.IsAttemptToken(key) {
+		return authenticateJob(ctx, s, key)
+	}
 	app, err := s.AppByKeyHash(ctx, Hash(key))
 	if errors.Is(err, capri.ErrNotFound) || err == nil && !app.Enabled {
 		return Principal{}, errNobody
@@ -109,6 +120,18 @@ func Authenticate(ctx context.Context, s *store.Store, header string) (Principal
 		return Principal{}, err
 	}
 	return Principal{Name: app.Name, Role: Role(app.Role)}, nil
+}
+
+func authenticateJob(ctx context.Context, s *store.Store, token string) (Principal, error) {
+	secret, err := s.ClusterSecret(ctx)
+	if err != nil {
+		return Principal{}, err
+	}
+	a, ok := store.ParseAttemptToken(secret, token)
+	if !ok {
+		return Principal{}, errNobody
+	}
+	return Principal{Name: "attempt " + a.String(), Role: Job, Attempt: a}, nil
 }
 
 type contextKey struct{}

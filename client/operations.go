@@ -148,6 +148,16 @@ func (c *Client) QualityVerdict(ctx context.Context, id capri.BatchID, v wire.Qu
 	return c.call(ctx, post, batchPath(id)+"/quality", nil, v, nil)
 }
 
+// ReportCode says how the attempt went whose token the client has.
+func (c *Client) ReportCode(ctx context.Context, code wire.UserCode) error {
+	return c.call(ctx, post, "/attempt/code", nil, code, nil)
+}
+
+// ReportProgress says how far the attempt has come whose token the client has.
+func (c *Client) ReportProgress(ctx context.Context, p wire.Progress) error {
+	return c.call(ctx, post, "/attempt/progress", nil, p, nil)
+}
+
 // Log is a piece of a batch's output.
 type Log struct {
 	Data     []byte

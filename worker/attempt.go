@@ -14,6 +14,7 @@ import (
 	"capri/files"
 	"capri/sql/store"
 	"capri/worker/job"
+	"capri/worker/logs"
 )
 
 // phase is how far an attempt has come here.
@@ -65,6 +66,17 @@ func (a *attempt) owner() int {
 		return os.Geteuid()
 	}
 	return int(a.account.UID)
+}
+
+// logs names what it writes to.
+func (a *attempt) logs() []string {
+	var names []string
+	for _, s := range []logs.Stream{logs.Out, logs.Err} {
+		if name, err := logs.Name(a.task.Name, a.id, s); err == nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // table is what the worker has in hand.

@@ -61,6 +61,13 @@ func (d *awayDatabase) ReportInventory(ctx context.Context, node, boot string, a
 	return d.Database.ReportInventory(ctx, node, boot, attempts)
 }
 
+func (d *awayDatabase) ReportUsage(ctx context.Context, node string, used map[capri.Attempt]store.Usage) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Database.ReportUsage(ctx, node, used)
+}
+
 func (d *awayDatabase) Now(ctx context.Context) (capri.Instant, error) {
 	if err := d.err(); err != nil {
 		return 0, err
@@ -188,6 +195,26 @@ func (blindFiles) There(_ context.Context, paths []capri.PathCondition) ([]bool,
 		unseen.Paths[p] = syscall.EIO
 	}
 	return make([]bool, len(paths)), unseen
+}
+
+// awayFiles is away for its first fetch, and for the second and third look at an output.
+type awayFiles struct {
+	files.Files
+	fetches, looks atomic.Int32
+}
+
+func (f *awayFiles) Fetch(ctx context.Context, url string, to *os.Root, as *files.Account) error {
+	if f.fetches.Add(1) == 1 {
+		return capri.Unavailable("the name-node is away")
+	}
+	return f.Files.Fetch(ctx, url, to, as)
+}
+
+func (f *awayFiles) Stat(ctx context.Context, p capri.PathCondition) (files.Stamp, error) {
+	if n := f.looks.Add(1); n == 2 || n == 3 {
+		return files.Stamp{}, capri.Unavailable("the name-node is away")
+	}
+	return f.Files.Stat(ctx, p)
 }
 
 // gates are pipes that jobs wait at until the test lets them pass.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,7 @@ func (w *Worker) readExits(ctx context.Context) {
 // judge says what an exit means, by the exit code alone; asked: somebody asked for its end.
 func (w *Worker) judge(a *attempt, x supervisor.Exit, asked bool) store.Result {
 	r := store.Result{
-		Attempt: x.Attempt, Outcome: store.Failed, MemoryMB: x.PeakMemoryMB,
+		Attempt: x.Attempt, Outcome: store.Failed, Usage: store.Usage{MemoryMB: x.PeakMemoryMB, Processes: x.Processes, AskedMB: a.memory}, ByCode: a.task.Check == capri.CheckUserCode,
 		Retries: a.task.Retry.Failed, RetryInterval: time.Duration(a.task.Retry.FailedIntervalS) * time.Second,
 	}
 	switch {
@@ -80,6 +81,8 @@ func (w *Worker) judge(a *attempt, x supervisor.Exit, asked bool) store.Result {
 		// Its shim was told to end, as when the machine is shut down; nobody asked for this batch's end. If
 		// somebody did, before this worker was restarted, the database knows.
 		r.Outcome, r.Message = store.Lost, "its shim was told to end"
+	case x.OverMemory:
+		r.Message = fmt.Sprintf("had %d MB in memory, more than the %d MB of its worker.memory_mb, and was ended (worker.over_memory: end)", x.PeakMemoryMB, a.memory)
 	case x.TimedOut:
 		r.Message = fmt.Sprintf("run time-out after %d minutes", a.task.Limits.RunTimeoutMinutes)
 	case x.Error != "":
@@ -121,7 +124,7 @@ func (w *Worker) lastWords(a *attempt) string {
 // again in the next life.
 func (w *Worker) judgeOutputs(ctx context.Context, e ending) {
 	for i, p := range e.a.outputs {
-		now, err := w.o.Files.Stat(ctx, p)
+		now, err := w.patientStat(ctx, p)
 		if ctx.Err() != nil {
 			return
 		}
@@ -147,6 +150,25 @@ func (w *Worker) judgeOutputs(ctx context.Context, e ending) {
 		e.Outcome, e.Message = store.Failed, "exit code 0, but the task is judged by its outputs and names none"
 	}
 	w.ends.put(e)
+}
+
+// judgeFor is how long a job that has done its work waits for a file system that is away, before it counts as failed.
+const judgeFor = 10 * time.Minute
+
+// patientStat asks again while the file system is away: hours of work shall not be thrown away for a name-node that is
+// started anew.
+func (w *Worker) patientStat(ctx context.Context, p capri.PathCondition) (files.Stamp, error) {
+	for end := time.Now().Add(judgeFor); ; {
+		s, err := w.o.Files.Stat(ctx, p)
+		if !errors.Is(err, capri.ErrUnavailable) || time.Now().After(end) {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, err
+		case <-time.After(w.o.PollInterval):
+		}
+	}
 }
 
 // finishAll writes ends, until the queue is closed.
@@ -230,14 +252,11 @@ func (w *Worker) report(hard context.Context, results []store.Result) error {
 func (w *Worker) closeLogs(e ending) {
 	var names []string
 	if e.a != nil {
-		for _, s := range []logs.Stream{logs.Out, logs.Err} {
-			if name, err := logs.Name(e.a.task.Name, e.Attempt, s); err == nil {
-				names = append(names, name)
-			}
-		}
+		names = e.a.logs()
 	} else {
 		names = w.strayLogs(e.Attempt)
 	}
+	w.trimLogs(names)
 	if err := w.logs.Finish(names...); err != nil {
 		w.log.Warn("mark logs as done", "attempt", e.Attempt.String(), "err", err)
 	}

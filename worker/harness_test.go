@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(asWorker); text != "" {
 		workerMain(text)
 	}
+	testenv.AtOnce(6)
 	goleak.VerifyTestMain(m)
 }
 
@@ -117,7 +118,7 @@ func (n *node) stop() {
 		if err != nil {
 			n.c.t.Errorf("the worker stopped with: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		n.c.t.Fatal("the worker does not stop")
 	}
 }
@@ -225,7 +226,7 @@ func (c *cluster) batch(id capri.BatchID) store.BatchRow {
 // until waits for a condition; say tells what is there instead when it does not come.
 func (c *cluster) until(what string, ok func() bool, say func() string) {
 	c.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(3 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(3 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.t.Fatalf("waited for: %s; there is: %s", what, say())
 		}

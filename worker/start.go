@@ -135,6 +135,9 @@ func (w *Worker) job(a *attempt) (supervisor.Job, error) {
 		Attempt: a.id, Argv: a.process.Argv, Env: a.process.Env, Dir: a.dir, KillGrace: w.o.KillGrace,
 		RunTimeout: time.Duration(a.task.Limits.RunTimeoutMinutes) * time.Minute, StartBy: a.startBy,
 	}
+	if w.o.EndOverMemory {
+		j.EndOverMB = a.memory
+	}
 	if a.account != nil {
 		j.Credential = &supervisor.Credential{UID: a.account.UID, GID: a.account.GID, Groups: a.account.Groups}
 	}

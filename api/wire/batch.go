@@ -157,6 +157,17 @@ type QualityVerdict struct {
 	Reason  string `json:"reason,omitempty" maxLength:"1000"`
 }
 
+// UserCode is what a job says of how it went.
+type UserCode struct {
+	Code    int64  `json:"code" doc:"0 is success"`
+	Message string `json:"message,omitempty" maxLength:"1000"`
+}
+
+// Progress is how far a job has come.
+type Progress struct {
+	Percent int `json:"percent" minimum:"0" maximum:"100"`
+}
+
 // Why is the answer to "why is it not running?".
 type Why struct {
 	Batch      Batch      `json:"batch"`

@@ -139,6 +139,12 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 	if b.StartTime != nil && b.FinishTime != nil {
 		line("ran for", b.FinishTime.Sub(*b.StartTime).Round(time.Second).String())
 	}
+	if b.Progress > 0 && b.FinishTime == nil {
+		line("progress", fmt.Sprintf("%d %%", b.Progress))
+	}
+	if b.ActualMemoryMB > 0 {
+		line("had at most", fmt.Sprintf("%d MB in memory, %d processes", b.ActualMemoryMB, max(1, b.ActualProcesses)))
+	}
 	if b.Failures+b.Rejections+b.Losses > 0 {
 		line("tries", fmt.Sprintf("%d failed, %d rejected, %d lost", b.Failures, b.Rejections, b.Losses))
 	}

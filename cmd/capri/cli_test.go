@@ -417,7 +417,17 @@ func TestMigrate_and_doctor(t *testing.T) {
 		is[f.Check] = f.OK
 		assert.Equal(t, f.OK, f.Advice == "", "a fault says what to do: %+v", f)
 	}
-	assert.Equal(t, map[string]bool{"configuration": true, "data directory": true, "database": true, "schema": true, "leases": true, "zone": true, "redis": true, "shim": false, "api": false}, is)
+	assert.Equal(t, map[string]bool{"configuration": true, "data directory": true, "database": true, "schema": true, "leases": true, "zone": true, "redis": true, "hdfs": true, "shim": false, "clients": true, "api": false}, is)
+
+	t.Setenv("CAPRI_HDFS_NAME_NODES", "wh=127.0.0.1:1")
+	r = local("doctor")
+	assert.Regexp(t, regexp.MustCompile(`FAULT +hdfs +wh: 127.0.0.1:1: .*refused(?s:.*)FAULT +hdfs +wh has no active name-node`), r.out)
+	t.Setenv("CAPRI_HDFS_NAME_NODES", "")
+
+	t.Setenv("CAPRI_WORKER_CLIENTS_HIVE", "/opt/no/such/hive")
+	r = local("doctor")
+	assert.Regexp(t, regexp.MustCompile(`FAULT +clients +worker.clients.hive: "/opt/no/such/hive"`), r.out)
+	t.Setenv("CAPRI_WORKER_CLIENTS_HIVE", "")
 
 	t.Setenv("CAPRI_TIMEZONE", "Asia/Tokyo")
 	r = local("doctor")

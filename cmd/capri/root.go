@@ -79,13 +79,15 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		// processes
-		newStandaloneCommand(a), newMasterCommand(a), newWorkerCommand(a), newWatchCommand(a),
+		newStandaloneCommand(a), newMasterCommand(a), newWorkerCommand(a), newWatchCommand(a), newJobCommand(a),
 		// what runs without a server
 		newVersionCommand(a), newConfigCommand(a), newMigrateCommand(a), newDoctorCommand(a), newPlanCommand(a),
 		// definitions and batches
 		newTaskCommand(a), newBatchCommand(a), newExecuteCommand(a), newRerunCommand(a), newColdStartCommand(a),
 		newKillCommand(a), newHoldCommand(a), newReleaseCommand(a), newWhyCommand(a), newLogsCommand(a),
 		newThirdPartyCommand(a), newQualityCommand(a),
+		// inside a job
+		newReportCodeCommand(a), newReportProgressCommand(a),
 		// the cluster
 		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newAlertCommand(a),
 		// people

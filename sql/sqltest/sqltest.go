@@ -72,6 +72,19 @@ func Each(t *testing.T, fn func(t *testing.T, db *DB)) {
 	t.Run("mysql", func(t *testing.T) { fn(t, MySQL(t)) })
 }
 
+// EachAtOnce is Each for tests that wait most of the time: they run beside others of their kind, and their two databases
+// beside each other (see testenv.AtOnce).
+func EachAtOnce(t *testing.T, fn func(t *testing.T, db *DB)) {
+	t.Helper()
+	t.Parallel()
+	for name, fresh := range map[string]func(testing.TB) *DB{"sqlite": SQLite, "mysql": MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // before it takes a database: those who wait for their turn need none
+			fn(t, fresh(t))
+		})
+	}
+}
+
 // SQLite gives a fresh database in a file of its own.
 func SQLite(t testing.TB) *DB {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 //
 //	task_work ───(finished long ago)──▶ task_work_archive     the same columns, and archived_at
 //	batch_event ──────────────────────▶ batch_event_archive
-//	task_data, tthird_data, tparent_data, batch_deadline      deleted: conditions follow from the definition's version
+//	task_data, tthird_data, tparent_data, batch_deadline, capri_user_code_log      deleted: conditions follow from the definition's version
 //
 // Together the two tables of batches are one: a (task, batch_no, run_no) stands in one of them, and one run of a
 // batch_no at most has latest, wherever it stands. So whoever asks whether a batch exists, which run_no comes next or
@@ -113,7 +113,7 @@ func (tx *Tx) archive(rows []locked) error {
 	if _, err := tx.execText("INSERT INTO batch_event_archive (" + events + ") SELECT " + events + " FROM batch_event WHERE " + of); err != nil {
 		return err
 	}
-	for _, table := range []string{"batch_event", "task_data", "tthird_data", "tparent_data", "batch_deadline"} {
+	for _, table := range []string{"batch_event", "task_data", "tthird_data", "tparent_data", "batch_deadline", "capri_user_code_log"} {
 		if _, err := tx.execText("DELETE FROM " + table + " WHERE " + of); err != nil {
 			return err
 		}

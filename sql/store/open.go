@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -37,7 +38,8 @@ type Store struct {
 	log   *slog.Logger
 	now   func() capri.Instant
 
-	ids idBlocks
+	ids    idBlocks
+	secret atomic.Pointer[[]byte] // ClusterSecret; it never changes
 }
 
 // Open connects, but neither waits for a database that is down nor migrates it: see Ping and package schema.

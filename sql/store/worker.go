@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -276,8 +277,8 @@ type Result struct {
 	capri.Attempt
 	Outcome       Outcome
 	Message       string
-	MemoryMB      int
-	Processes     int
+	Usage         Usage
+	ByCode        bool          // judged by the code that its job reported
 	Retries       int           // of the snapshot: failures allowed before it is final
 	RetryInterval time.Duration // before the next attempt
 }
@@ -321,21 +322,22 @@ func (tx *Tx) finish(ids []capri.BatchID, node string, by map[capri.BatchID]Resu
 // endAttempts ends running attempts, which this transaction has locked and compared, as their results say. It returns
 // how many runs are over with them.
 func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, error) {
+	if err := tx.judgeByCode(rows, by); err != nil {
+		return 0, err
+	}
 	// Alike ends are written by one statement; thousands of successes a second are the ordinary case.
 	type end struct {
-		how    capri.FinishState
-		again  bool // waits for another attempt
-		lost   bool
-		pause  time.Duration
-		why    string
-		memory int
-		procs  int
+		how   capri.FinishState
+		again bool // waits for another attempt
+		lost  bool
+		pause time.Duration
+		why   string
 	}
 	groups := map[end][]locked{}
 	done := 0
 	for _, r := range rows {
 		res := by[r.ID]
-		e := end{why: res.Message, memory: res.MemoryMB, procs: res.Processes}
+		e := end{why: res.Message}
 		switch {
 		case res.Outcome == Succeeded:
 			e.how = capri.Success
@@ -366,17 +368,19 @@ func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, erro
 		} else if e.how == capri.Failed {
 			c.set["failures"] = sq.Expr("failures + 1")
 		}
-		if e.memory > 0 {
-			c.set["actual_memory_mb"] = e.memory
+		used := map[capri.BatchID]Usage{}
+		for _, r := range rows {
+			used[r.ID] = by[r.ID].Usage
 		}
-		if e.procs > 0 {
-			c.set["actual_processes"] = e.procs
-		}
+		maps.Copy(c.set, usageSet(rows, used))
 		if e.how == capri.Success {
 			c.set["progress"] = 100
 			c.why = "succeeded"
 		}
 		if err := tx.changeLocked(rows, c); err != nil {
+			return 0, err
+		}
+		if err := tx.alertUsage(rows, used); err != nil {
 			return 0, err
 		}
 		if e.how == capri.Success {

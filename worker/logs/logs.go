@@ -166,7 +166,8 @@ type Chunk struct {
 }
 
 // ReadAt reads to limit bytes (0: DefaultLimit; at most MaxLimit) from offset; a negative offset counts from
-// the end. An offset behind the end gives no data.
+// the end. An offset behind the end gives no data. Where the middle was dropped it gives a line that says so, and the
+// offset behind it.
 func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 	if err := check(name); err != nil {
 		return Chunk{}, err
@@ -194,6 +195,13 @@ func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 	}
 	// Size is what the file had when it was opened: what is written meanwhile is for the next call.
 	want := min(int64(limit), MaxLimit, max(0, size-offset))
+	from, end := gap(f, offset, offset+want)
+	if from == offset && end > from {
+		c := Chunk{Data: fmt.Appendf(nil, "\n[capri: %d bytes are missing here; the log grew beyond worker.log_limit_mb]\n", end-from), Next: end, Size: size}
+		c.Complete = finished && c.Next >= size
+		return c, nil
+	}
+	want = min(want, from-offset)
 	c := Chunk{Data: make([]byte, want), Size: size}
 	n, err := f.ReadAt(c.Data, offset)
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the job truncated its own output

@@ -43,8 +43,8 @@ func openCgroups(life Life) (*cgroups, error) {
 		return nil, err
 	}
 	if err := c.try(); err != nil {
-		RemoveCgroup(c.dir)
-		return nil, err
+		_, e := RemoveCgroup(c.dir)
+		return nil, errors.Join(err, e)
 	}
 	return c, nil
 }

@@ -37,6 +37,7 @@
 //   - No job runs as root, and none inherits more than its three descriptors and the environment it was given, to which
 //     the mark is added by which its processes are known.
 //
-// It leaves to others: directories, names, success, limits. A job's peak memory is what the kernel says of its biggest
-// process, and the kernel counts from the fork on: it is never less than the shim's own few megabytes.
+// It leaves to others: directories, names, success. A job's peak memory is the most that all its processes were seen to
+// have together (sample.go), or what the kernel says of the biggest of them if that is more. The kernel counts from the
+// fork on, so it is never less than the shim's own few megabytes.
 package shim

@@ -132,7 +132,7 @@ func (s *shim) fork(j *job, spec *Job) error {
 	// Dead here, before the line is written: PDEATHSIG ends the child, and the next worker reads that the
 	// attempt was taken.
 	s.journal.mu.Lock()
-	if err := s.journal.append(record{Start: &Running{j.attempt, pid, ticks, started.UnixMilli()}}); err != nil {
+	if err := s.journal.append(record{Start: &Running{Attempt: j.attempt, Pid: pid, StartTicks: ticks, Started: started.UnixMilli()}}); err != nil {
 		log.Print(err)
 	}
 	s.mu.Lock()

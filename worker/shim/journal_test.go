@@ -23,7 +23,7 @@ func Test_a_journal_tells_who_runs_who_ended_and_who_is_settled(t *testing.T) {
 	j, _ := newJournal(t)
 	require.NoError(t, j.append(
 		record{Take: []string{"1.1", "2.1", "3.1", "4.1"}},
-		record{Start: &Running{"1.1", 11, 100, 1}}, record{Start: &Running{"2.1", 12, 101, 2}}, record{Start: &Running{"3.1", 13, 102, 3}},
+		record{Start: &Running{Attempt: "1.1", Pid: 11, StartTicks: 100, Started: 1}}, record{Start: &Running{Attempt: "2.1", Pid: 12, StartTicks: 101, Started: 2}}, record{Start: &Running{Attempt: "3.1", Pid: 13, StartTicks: 102, Started: 3}},
 		record{Exits: []Exit{{Attempt: "2.1", Code: 1}, {Attempt: "1.1", Signal: 9}}},
 		record{Ack: []string{"2.1"}},
 	))
@@ -31,7 +31,7 @@ func Test_a_journal_tells_who_runs_who_ended_and_who_is_settled(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Remains{
 		Life:    Life{Version: Version, Pid: 7, BootID: "boot"},
-		Running: []Running{{"3.1", 13, 102, 3}, {Attempt: "4.1"}},
+		Running: []Running{{Attempt: "3.1", Pid: 13, StartTicks: 102, Started: 3}, {Attempt: "4.1"}},
 		Exits:   []Exit{{Attempt: "1.1", Signal: 9}},
 	}, r)
 }

@@ -97,6 +97,7 @@ func run(dir string, useCgroups bool) error {
 	go s.reapJobs()
 	go s.awaitTheRest()
 	go s.watchLease()
+	go s.sampleJobs()
 	go s.flushExits()
 	go s.accept(listener)
 	time.AfterFunc(lonelyFor, s.wakeFlusher)

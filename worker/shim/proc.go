@@ -11,13 +11,14 @@ import (
 	"unsafe"
 )
 
-// Stat is the part of /proc/<pid>/stat that identifies a process.
+// Stat is the part of /proc/<pid>/stat that identifies a process, and what it weighs.
 type Stat struct {
 	State      byte // Z: dead, not yet reaped
 	Parent     int
 	Group      int
 	Session    int
 	StartTicks uint64 // since boot, in hundredths of a second
+	Resident   int64  // pages in memory
 }
 
 // ReadStat looks at one process.
@@ -28,13 +29,14 @@ func ReadStat(pid int) (Stat, error) {
 	}
 	// The second field is the program's name in parentheses and may hold blanks and parentheses itself.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 20 {
+	if len(f) < 22 {
 		return Stat{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
 	}
 	s := Stat{State: f[0][0]}
 	s.Parent, _ = strconv.Atoi(string(f[1]))
 	s.Group, _ = strconv.Atoi(string(f[2]))
 	s.Session, _ = strconv.Atoi(string(f[3]))
+	s.Resident, _ = strconv.ParseInt(string(f[21]), 10, 64)
 	s.StartTicks, err = strconv.ParseUint(string(f[19]), 10, 64)
 	return s, err
 }

@@ -67,7 +67,9 @@ type Running struct {
 	Attempt    string `json:"attempt"`
 	Pid        int    `json:"pid,omitempty"` // of its main process, and of its process group and session
 	StartTicks uint64 `json:"start_ticks,omitempty"`
-	Started    int64  `json:"started,omitempty"` // epoch milliseconds
+	Started    int64  `json:"started,omitempty"`   // epoch milliseconds
+	MemoryMB   int    `json:"memory_mb,omitempty"` // of all its processes together, the most that was seen
+	Processes  int    `json:"processes,omitempty"` // the most that were seen
 }
 
 // Job is one command to run. The shim adds nothing but MarkName: what is not in Env is not there.
@@ -81,6 +83,8 @@ type Job struct {
 	Credential *Credential   `json:"credential,omitempty"`
 	KillGrace  time.Duration `json:"kill_grace,omitempty"`  // between SIGTERM and SIGKILL; 0: DefaultGrace
 	RunTimeout time.Duration `json:"run_timeout,omitempty"` // 0: none
+
+	EndOverMB int `json:"end_over_mb,omitempty"` // it is ended when its processes have more memory together; 0: it is not
 
 	// StartBy is the reading of Now after which it is not started any more, 0: never mind. It belongs to the lease
 	// under which the database said "started", so a newer lease does not make a job young that was held up on its way.
@@ -121,10 +125,12 @@ type Exit struct {
 	Started      int64         `json:"started,omitempty"` // epoch milliseconds
 	Ended        int64         `json:"ended"`
 	PeakMemoryMB int           `json:"peak_memory_mb,omitempty"`
-	CPU          time.Duration `json:"cpu,omitempty"` // user and system
+	Processes    int           `json:"processes,omitempty"` // the most that were seen; 0: it ended before anybody looked
+	CPU          time.Duration `json:"cpu,omitempty"`       // user and system
 	TimedOut     bool          `json:"timed_out,omitempty"`
-	Killed       bool          `json:"killed,omitempty"` // somebody asked for it
-	Lapsed       bool          `json:"lapsed,omitempty"` // the node might not run it any longer
+	Killed       bool          `json:"killed,omitempty"`      // somebody asked for it
+	Lapsed       bool          `json:"lapsed,omitempty"`      // the node might not run it any longer
+	OverMemory   bool          `json:"over_memory,omitempty"` // it had more than Job.EndOverMB, and was ended
 }
 
 // maxFrame bounds what a broken peer can make us allocate.

@@ -59,6 +59,9 @@ type job struct {
 	timed    bool
 	lapsed   bool    // the lease had run out
 	cgroup   *cgroup // nil: it has none
+	peak     usage
+	endOver  int64 // bytes of memory; 0: no limit
+	over     bool  // it had more, and was ended
 }
 
 type queued struct {
@@ -95,7 +98,7 @@ func (s *shim) take(specs []Job) {
 			log.Printf("attempt %s was handed over twice; the second time is ignored", spec.Attempt)
 			continue
 		}
-		j := &job{attempt: spec.Attempt, grace: spec.KillGrace}
+		j := &job{attempt: spec.Attempt, grace: spec.KillGrace, endOver: int64(spec.EndOverMB) << 20}
 		if j.grace <= 0 {
 			j.grace = DefaultGrace
 		}
@@ -121,7 +124,8 @@ func (s *shim) end(j *job, e Exit) {
 		s.cgroups.give(j.cgroup)
 		j.cgroup = nil
 	}
-	e.Attempt, e.TimedOut, e.Lapsed = j.attempt, j.timed, j.lapsed
+	e.Attempt, e.TimedOut, e.Lapsed, e.OverMemory = j.attempt, j.timed, j.lapsed, j.over
+	e.PeakMemoryMB, e.Processes = max(e.PeakMemoryMB, megabytes(j.peak.memory)), j.peak.processes
 	e.Killed = j.killed || j.lapsed // an older worker knows only this word, and takes it for no failure of the job's
 	if !j.started.IsZero() {
 		e.Started = j.started.UnixMilli()
@@ -243,6 +247,7 @@ func (s *shim) running() []Running {
 		r := Running{Attempt: j.attempt, Pid: j.pid, StartTicks: j.ticks}
 		if j.pid != 0 {
 			r.Started = j.started.UnixMilli()
+			r.MemoryMB, r.Processes = megabytes(j.peak.memory), j.peak.processes
 		}
 		list = append(list, r)
 	}

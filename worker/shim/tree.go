@@ -120,7 +120,7 @@ func (m Member) Signal(pid int, sig syscall.Signal) error {
 	}
 	defer p.Release()
 	if s, err := ReadStat(pid); err != nil || s.StartTicks != m.StartTicks {
-		return nil //nolint:nilerr // it has ended, which is what signals are for here
+		return nil // it has ended, which is what signals are for here
 	}
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)

@@ -23,6 +23,7 @@ type Job struct {
 	Credential *Credential
 	KillGrace  time.Duration // between SIGTERM and SIGKILL; 0: shim.DefaultGrace
 	RunTimeout time.Duration // 0: none
+	EndOverMB  int           // it is ended when its processes have more memory together; 0: it is not
 	StartBy    time.Duration // reading of shim.Now after which it is not started any more, but comes out of Exits as Lapsed; 0: never mind
 }
 
@@ -38,16 +39,18 @@ type Exit struct {
 	Lost         bool           // its shim died: nothing is known, but none of its session is left
 	Started      capri.Instant  // 0: it never was
 	Ended        capri.Instant
-	PeakMemoryMB int           // of the biggest single process; not less than the shim's own (see package shim)
+	PeakMemoryMB int           // of all its processes together; not less than the shim's own (see package shim)
+	Processes    int           // the most that were seen; 0: it ended before anybody looked
 	CPU          time.Duration // user and system, of the main process and all it waited for
 	TimedOut     bool          // RunTimeout ended it
 	Killed       bool          // Kill was called before it ended
 	Lapsed       bool          // the node's lease had run out: it was ended, or not started
+	OverMemory   bool          // it had more than Job.EndOverMB, and was ended
 }
 
 // OK reports an exit with code 0 that nobody forced.
 func (e Exit) OK() bool {
-	return e.Error == "" && e.Signal == 0 && e.Code == 0 && !e.TimedOut && !e.Killed
+	return e.Error == "" && e.Signal == 0 && e.Code == 0 && !e.TimedOut && !e.Killed && !e.OverMemory
 }
 
 // Inventory is one attempt that the shims hold. Pid is 0 while it waits for its fork.
@@ -56,12 +59,14 @@ type Inventory struct {
 	Pid        int
 	StartTicks uint64 // of Pid, as in /proc/<pid>/stat
 	Started    capri.Instant
+	MemoryMB   int // the most that its processes were seen to have together
+	Processes  int // the most that were seen
 }
 
 func (j Job) wire() shim.Job {
 	return shim.Job{
 		Attempt: j.Attempt.String(), Argv: j.Argv, Env: j.Env, Dir: j.Dir, Stdout: j.Stdout, Stderr: j.Stderr,
-		Credential: j.Credential, KillGrace: j.KillGrace, RunTimeout: j.RunTimeout, StartBy: j.StartBy,
+		Credential: j.Credential, KillGrace: j.KillGrace, RunTimeout: j.RunTimeout, EndOverMB: j.EndOverMB, StartBy: j.StartBy,
 	}
 }
 
@@ -86,7 +91,7 @@ func exitOf(e shim.Exit) (Exit, error) {
 	return Exit{
 		Attempt: a, Code: e.Code, Signal: syscall.Signal(e.Signal), Error: e.Error,
 		Started: capri.Instant(e.Started), Ended: capri.Instant(e.Ended),
-		PeakMemoryMB: e.PeakMemoryMB, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed, Lapsed: e.Lapsed,
+		PeakMemoryMB: e.PeakMemoryMB, Processes: e.Processes, OverMemory: e.OverMemory, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed, Lapsed: e.Lapsed,
 	}, err
 }
 

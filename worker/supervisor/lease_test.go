@@ -279,7 +279,7 @@ func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_hav
 	require.Equal(t, 7, w.exit(3).Code)
 	w.says(2, "ready\n")
 	pid, life := w.pid(2), w.shimLife()
-	w.opts.AnswerWithin = time.Second // a busy host's shim takes long to start, too
+	w.opts.AnswerWithin = 3 * time.Second // a busy host's shim takes long to start, too
 	for awake := range 2 {
 		testenv.Freeze(t, life.Pid)
 		w.reopen()
@@ -306,7 +306,7 @@ func Test_a_shim_that_hangs_when_the_worker_starts_keeps_its_jobs_until_they_hav
 func Test_a_shim_that_begins_to_hang_gets_no_new_jobs(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t)
-	w.opts.AnswerWithin = time.Second
+	w.opts.AnswerWithin = 3 * time.Second
 	w.open()
 	w.start(w.job(1, tidy))
 	w.says(1, "ready\n")

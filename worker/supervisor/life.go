@@ -513,7 +513,7 @@ func (l *life) inventory(ctx context.Context) ([]Inventory, error) {
 		list := make([]Inventory, 0, len(running))
 		for _, r := range running {
 			if a, err := ParseAttempt(r.Attempt); err == nil {
-				list = append(list, Inventory{a, r.Pid, r.StartTicks, capri.Instant(r.Started)})
+				list = append(list, Inventory{a, r.Pid, r.StartTicks, capri.Instant(r.Started), r.MemoryMB, r.Processes})
 			}
 		}
 		return list, nil
