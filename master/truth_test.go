@@ -435,7 +435,7 @@ func (w *world) bootID() string {
 func (w *world) end(b *capri.NewBatch, how store.Outcome, retries int) {
 	w.t.Helper()
 	w.worker(func() error {
-		_, err := w.Store.FinishAttempts(w.ctx, "n1", []store.Result{{Attempt: w.attempt(b), Outcome: how, Message: "it ended", MemoryMB: 7, Processes: 2, Retries: retries, RetryInterval: time.Second}})
+		_, err := w.Store.FinishAttempts(w.ctx, "n1", []store.Result{{Attempt: w.attempt(b), Outcome: how, Message: "it ended", Usage: store.Usage{MemoryMB: 7, Processes: 2}, Retries: retries, RetryInterval: time.Second}})
 		return err
 	})
 }

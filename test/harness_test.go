@@ -24,8 +24,15 @@ import (
 	"capri/sql/store"
 )
 
-// patience is how long a test waits for something that takes milliseconds on an idle machine.
-const patience = 60 * time.Second
+// They wait most of the time: for jobs that sleep, and for programs that start and stop.
+func TestMain(m *testing.M) {
+	testenv.AtOnce(4)
+	m.Run()
+}
+
+// patience is how long a test waits for something that takes seconds at most on an idle machine. It ends a test that would
+// wait for ever; how fast something is, it does not judge.
+const patience = 3 * time.Minute
 
 // program is a running capri.
 type program struct {
@@ -180,11 +187,11 @@ type installation struct {
 }
 
 // standalone is an installation on SQLite.
-func standalone(t *testing.T, slots int, more ...string) *installation {
+func standalone(t *testing.T, slots int) *installation {
 	t.Helper()
 	in := &installation{t: t, kind: "sqlite", home: cluster.OpenDir(t)}
 	data := filepath.Join(in.home, "data")
-	in.env = environment(in.home, append([]string{"CAPRI_DATA=" + data, "CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots)}, more...)...)
+	in.env = environment(in.home, "CAPRI_DATA="+data, "CAPRI_NODE_NAME=here", fmt.Sprintf("CAPRI_NODE_SLOTS=%d", slots))
 	in.options, in.key = store.Options{Path: filepath.Join(data, "capri.db")}, filepath.Join(data, "admin.key")
 	t.Cleanup(func() { cluster.KillShims(data) })
 	in.start = func() {
@@ -218,10 +225,15 @@ func clustered(t *testing.T, slots int) *installation {
 	return in
 }
 
-// each runs a test on both kinds of installation.
+// each runs a test on both kinds of installation, which take no turns.
 func each(t *testing.T, slots int, test func(t *testing.T, in *installation)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, standalone(t, slots)) })
-	t.Run("mysql", func(t *testing.T) { test(t, clustered(t, slots)) })
+	t.Parallel()
+	for kind, install := range map[string]func(*testing.T, int) *installation{"sqlite": standalone, "mysql": clustered} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, install(t, slots))
+		})
+	}
 }
 
 func (in *installation) stop() {

@@ -75,6 +75,7 @@ func ownServer(t *testing.T) (dsn string, root *sql.DB) {
 
 // Design §5.7, for the case that is seen in practice: a failover leaves the old primary read-only, or an operator does.
 func TestA_read_only_database_is_named_and_all_goes_on_when_it_is_writable_again(t *testing.T) {
+	t.Parallel()
 	dsn, root := ownServer(t)
 	set := func(readOnly int) {
 		t.Helper()

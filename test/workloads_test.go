@@ -32,7 +32,7 @@ func TestWorkloads(t *testing.T) {
 			each(t, tt.slots, func(t *testing.T, in *installation) {
 				r := newReplay(t, in, dir, tt.name, tt.slots, tt.scale)
 				r.begin()
-				r.await(2 * time.Minute)
+				r.await(5 * time.Minute)
 				for _, f := range r.figures(nil) {
 					t.Log(f)
 				}

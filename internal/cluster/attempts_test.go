@@ -40,7 +40,7 @@ func noneTwice(t *testing.T, root string) {
 
 // Design §5.2.
 func TestOne_at_a_time_when_a_worker_is_cut_off_and_comes_back(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, short(cluster.Options{Masters: 1, Workers: 2}))
 		var specs []capri.Spec
 		for i := range 6 {
@@ -98,7 +98,7 @@ func TestOne_at_a_time_when_a_worker_is_cut_off_and_comes_back(t *testing.T) {
 
 // Design §5.3. The worker is stopped in order, and its shim goes on until the node's lease is over.
 func TestNothing_is_lost_with_a_worker_that_never_comes_back(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, short(cluster.Options{Masters: 2, Workers: 2, Slots: 2}))
 		const n = 10
 		var specs []capri.Spec

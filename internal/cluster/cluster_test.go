@@ -26,7 +26,10 @@ import (
 	"capri/wake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.AtOnce(8)
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	day   = "2026-11-19" // the one before the test databases' clock
@@ -44,7 +47,7 @@ func named(text string) *capri.Offset {
 }
 
 func TestA_day_waits_for_its_hours_by_paths_parents_and_third_parties(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 2, Slots: 4})
 		hourly := c.Root + "/ods/${yyyyMMdd}/${HH}"
 		c.Apply(
@@ -117,7 +120,7 @@ func TestA_chain_of_no_ops_hands_over_at_once(t *testing.T) {
 		require.NoError(t, h.OnceEach(nil))
 		took := h.Makespan() / time.Duration(n)
 		t.Logf("%s for each hand-over and its job", took)
-		if took > 2*time.Second {
+		if took > 10*time.Second { // a third of the service's tick: however slow the machine is, somebody was woken or looked
 			t.Errorf("a hand-over and its job took %s: nobody was woken", took)
 		}
 	}
@@ -127,13 +130,13 @@ func TestA_chain_of_no_ops_hands_over_at_once(t *testing.T) {
 	t.Run("over Redis", func(t *testing.T) {
 		chain(t, sqltest.MySQL(t), 30, cluster.Options{Masters: 2, Workers: 2, Redis: testenv.Redis(t)})
 	})
-	t.Run("and within two seconds where nobody hears anybody", func(t *testing.T) {
+	t.Run("and within seconds where nobody hears anybody", func(t *testing.T) {
 		chain(t, sqltest.MySQL(t), 4, cluster.Options{Masters: 1, Workers: 2, Deaf: true})
 	})
 }
 
 func TestA_kill_while_it_runs_leaves_no_process_and_no_retry(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 1})
 		pids := c.Root + "/pids"
 		c.Apply(
@@ -164,7 +167,7 @@ func TestA_kill_while_it_runs_leaves_no_process_and_no_retry(t *testing.T) {
 }
 
 func TestA_failed_attempt_is_followed_by_others_until_one_succeeds(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 2})
 		tries := c.Root + "/tries"
 		c.Apply(
@@ -182,10 +185,10 @@ func TestA_failed_attempt_is_followed_by_others_until_one_succeeds(t *testing.T)
 }
 
 func TestA_worker_that_is_started_anew_goes_on_with_its_jobs(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 1})
 		c.Apply(
-			cluster.Spec("meanwhile", "sleep 0.2; echo x >>"+c.Root+"/meanwhile", nil),
+			cluster.Spec("meanwhile", "until [ -e "+c.Root+"/alone ]; do sleep 0.05; done; echo x >>"+c.Root+"/meanwhile", nil),
 			cluster.Spec("long", "echo x >>"+c.Root+"/long; until [ -e "+c.Root+"/go ]; do sleep 0.05; done", nil),
 			cluster.Spec("after", "true", func(s *capri.Spec) { s.Parents = []capri.Parent{{Task: "meanwhile"}, {Task: "long"}} }),
 		)
@@ -194,6 +197,7 @@ func TestA_worker_that_is_started_anew_goes_on_with_its_jobs(t *testing.T) {
 		c.UntilStarted("meanwhile", dayNo)
 		w := c.Workers[0]
 		w.Stop()
+		require.NoError(t, os.WriteFile(c.Root+"/alone", nil, 0o644))
 		c.Wait(func() string {
 			if _, err := os.Stat(c.Root + "/meanwhile"); err != nil {
 				return "the end of the short job, while no worker is there"
@@ -340,7 +344,7 @@ func TestGeneration_heals_after_a_week_without_masters(t *testing.T) {
 }
 
 func TestA_thousand_parents(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		const n = 1000
 		c := cluster.Start(t, db, cluster.Options{Masters: 1, Workers: 2, Slots: 32})
 		child := cluster.Spec("child", "true", nil)
@@ -360,7 +364,7 @@ func TestA_thousand_parents(t *testing.T) {
 }
 
 func TestLimits_hold_with_more_batches_than_slots(t *testing.T) {
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+	sqltest.EachAtOnce(t, func(t *testing.T, db *sqltest.DB) {
 		c := cluster.Start(t, db, cluster.Options{Masters: 2, Workers: 2, Slots: 3})
 		c.Apply(
 			cluster.Spec("two", "sleep 0.1", func(s *capri.Spec) { s.Period, s.Limits.Concurrency = capri.Hour, 2 }),

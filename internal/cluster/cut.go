@@ -61,6 +61,10 @@ func (l link) ReportInventory(ctx context.Context, node, boot string, attempts [
 	return only(l, func() error { return l.to.ReportInventory(ctx, node, boot, attempts) })
 }
 
+func (l link) ReportUsage(ctx context.Context, node string, used map[capri.Attempt]store.Usage) error {
+	return only(l, func() error { return l.to.ReportUsage(ctx, node, used) })
+}
+
 func (l link) Claim(ctx context.Context, node, boot string, limit int) ([]store.Claimed, error) {
 	return through(l, func() ([]store.Claimed, error) { return l.to.Claim(ctx, node, boot, limit) })
 }

@@ -28,8 +28,10 @@ func leading(t *testing.T, db *sqltest.DB) map[string][]string {
 }
 
 func TestThreeMasters_share_the_services_and_two_take_over_from_one_that_dies(t *testing.T) {
+	t.Parallel() // they wait most of the time
 	for name, redis := range map[string]func(*testing.T) string{"with Redis": func(t *testing.T) string { return testenv.Redis(t) }, "without": func(*testing.T) string { return "" }} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			db := sqltest.MySQL(t)
 			c := cluster.Start(t, db, cluster.Options{Masters: 3, Redis: redis(t), Deaf: true, LeaseStable: 3 * time.Second})
 			began := time.Now()

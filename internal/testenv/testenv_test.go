@@ -1,11 +1,13 @@
 package testenv
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,6 +65,33 @@ func TestWorkloads_skips_where_there_are_none_in_CI_too(t *testing.T) {
 func TestRoot(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(Root(t), "go.mod")); err != nil {
 		t.Error(err)
+	}
+}
+
+// asTestMain makes this test's binary one whose TestMain calls AtOnce, and that says what came of it.
+const asTestMain = "CAPRI_TEST_AT_ONCE"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(asTestMain)); err == nil {
+		AtOnce(n)
+		fmt.Print(flag.Lookup("test.parallel").Value)
+		os.Exit(0)
+	}
+	m.Run()
+}
+
+func TestAtOnce_raises_the_number_and_leaves_a_given_one_alone(t *testing.T) {
+	processors := strconv.Itoa(runtime.GOMAXPROCS(0))
+	for _, tt := range []struct{ given, asked, want string }{
+		{"-test.v", "4711", "4711"},
+		{"-test.v", "1", processors},
+		{"-test.parallel=3", "4711", "3"},
+	} {
+		cmd := exec.Command(os.Args[0], tt.given)
+		cmd.Env = append(os.Environ(), asTestMain+"="+tt.asked)
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != tt.want {
+			t.Errorf("with %s, %s at once became %s, want %s (%v)", tt.given, tt.asked, out, tt.want, err)
+		}
 	}
 }
 

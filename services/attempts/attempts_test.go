@@ -13,33 +13,27 @@ import (
 
 	"capri"
 	"capri/files"
+	"capri/internal/servicetest"
 	"capri/services"
 	"capri/services/attempts"
-	"capri/sql/sqltest"
 	"capri/sql/store"
 	"capri/wake"
 )
 
 // world has the services with a monotonic clock of their own, which the test moves together with the database's.
 type world struct {
-	*sqltest.DB
-	t      *testing.T
-	ctx    context.Context
-	lease  capri.Lease
-	place  capri.Lease
+	*servicetest.World
 	mono   time.Time
 	lost   *attempts.LostNodes
 	zombie *attempts.Zombie
 	files  *fake
 	beats  map[string]string // of nodes that live: their boot
-	days   int
 }
 
 func each(t *testing.T, fn func(w *world)) {
 	t.Helper()
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		w := &world{DB: db, t: t, ctx: t.Context(), lease: db.Lease(t, "attempts"), place: db.Lease(t, "dispatch"), mono: time.Unix(0, 0), beats: map[string]string{},
-			files: &fake{there: map[string]bool{}}}
+	servicetest.Each(t, "attempts", func(in *servicetest.World) {
+		w := &world{World: in, mono: time.Unix(0, 0), beats: map[string]string{}, files: &fake{there: map[string]bool{}}}
 		w.restart()
 		fn(w)
 	})
@@ -73,119 +67,39 @@ func (f *fake) There(_ context.Context, paths []capri.PathCondition) ([]bool, er
 
 // node registers a node that beats from now on.
 func (w *world) node(name, boot string, change func(*capri.Node)) {
-	w.t.Helper()
-	n := capri.Node{Name: name, BootID: boot, Pool: "default", Slots: 100, CheckInterval: 5, KillAfter: 150 * time.Second, KillGrace: 10 * time.Second}
-	if change != nil {
-		change(&n)
-	}
-	require.NoError(w.t, w.Store.RegisterNode(w.ctx, n, "dir-"+name))
+	w.T.Helper()
+	w.Node(name, func(n *capri.Node) { n.BootID = boot }, change)
 	w.beats[name] = boot
 }
 
 func (w *world) silence(name string) { delete(w.beats, name) }
 
-func (w *world) batches(n int, change func(*capri.Spec), also func(*capri.NewBatch)) []capri.BatchID {
-	w.t.Helper()
-	task := w.Task(w.t, change)
-	now := w.Clock.Now()
-	var batches []*capri.NewBatch
-	for range n {
-		w.days++
-		b := &capri.NewBatch{Batch: capri.Batch{TaskID: task.ID, TaskVersion: task.Version, Period: capri.Day, BatchNo: capri.BatchNo(fmt.Sprint("d", w.days)), Latest: true,
-			ScheduleTime: now, DataStart: now, DataEnd: now, Slots: 1, Concurrency: 1000, Pool: "default"}}
-		if also != nil {
-			also(b)
-		}
-		batches = append(batches, b)
-	}
-	_, err := w.Store.InsertBatches(w.ctx, store.ByPerson("test"), batches, nil)
-	require.NoError(w.t, err)
-	ids := make([]capri.BatchID, n)
-	for i, b := range batches {
-		ids[i] = b.ID
-	}
-	return ids
-}
-
-func (w *world) assign(node string, ids ...capri.BatchID) {
-	w.t.Helper()
-	var to []store.Assignment
-	for _, id := range ids {
-		to = append(to, store.Assignment{Batch: id, Node: node})
-	}
-	n, err := w.Store.Assign(w.ctx, w.place, to)
-	require.NoError(w.t, err)
-	require.Equal(w.t, len(ids), n)
-}
-
-// prepare takes batches to preparing, start to running.
-func (w *world) prepare(node, boot string, ids ...capri.BatchID) []capri.Attempt {
-	w.t.Helper()
-	w.assign(node, ids...)
-	claimed, err := w.Store.Claim(w.ctx, node, boot, len(ids))
-	require.NoError(w.t, err)
-	require.Len(w.t, claimed, len(ids))
-	var out []capri.Attempt
-	for _, c := range claimed {
-		out = append(out, capri.Attempt{Batch: c.ID, Number: c.Attempt})
-	}
-	return out
-}
-
-func (w *world) start(node, boot string, ids ...capri.BatchID) []capri.Attempt {
-	w.t.Helper()
-	all := w.prepare(node, boot, ids...)
-	started, err := w.Store.Start(w.ctx, node, boot, all)
-	require.NoError(w.t, err)
-	require.Len(w.t, started, len(ids))
-	return all
-}
-
-func (w *world) get(id capri.BatchID) capri.Batch {
-	w.t.Helper()
-	row, err := w.Store.Batch(w.ctx, id)
-	require.NoError(w.t, err)
-	return row.Batch
-}
+// batches are of a task of their own.
+func (w *world) batches(n int) []capri.BatchID { return w.Batches(w.Task(w.T, nil), n) }
 
 func (w *world) isLost(name string) bool {
-	w.t.Helper()
-	nodes, err := w.Store.Nodes(w.ctx)
-	require.NoError(w.t, err)
+	w.T.Helper()
+	nodes, err := w.Store.Nodes(w.Ctx)
+	require.NoError(w.T, err)
 	for _, n := range nodes {
 		if n.Name == name {
-			require.Equal(w.t, n.Lost, n.LostAt != 0)
+			require.Equal(w.T, n.Lost, n.LostAt != 0)
 			return n.Lost
 		}
 	}
-	w.t.Fatalf("there is no node %s", name)
+	w.T.Fatalf("there is no node %s", name)
 	return false
-}
-
-func (w *world) alerts(kind string) []store.AlertRow {
-	w.t.Helper()
-	rows, err := w.Store.Alerts(w.ctx, 100)
-	require.NoError(w.t, err)
-	var out []store.AlertRow
-	for _, a := range rows { // newest first
-		if a.Kind == kind {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 // look is one turn of lost-nodes.
 func (w *world) look() services.Result {
-	w.t.Helper()
-	res, err := w.lost.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
-	require.NoError(w.t, err)
-	return res
+	w.T.Helper()
+	return w.Turn(w.lost)
 }
 
 // pass lets time go by: all that live beat, and the service looks, each 5 seconds. It returns what the turns counted.
 func (w *world) pass(d time.Duration) map[string]int {
-	w.t.Helper()
+	w.T.Helper()
 	sum := map[string]int{}
 	for ; d > 0; d -= 5 * time.Second {
 		w.move(5 * time.Second)
@@ -197,13 +111,13 @@ func (w *world) pass(d time.Duration) map[string]int {
 }
 
 func (w *world) move(d time.Duration) {
-	w.t.Helper()
+	w.T.Helper()
 	w.mono = w.mono.Add(d)
 	w.Clock.Advance(d)
 	for name, boot := range w.beats {
-		ok, err := w.Store.Beat(w.ctx, capri.Node{Name: name, BootID: boot})
-		require.NoError(w.t, err)
-		require.True(w.t, ok, "%s beats", name)
+		ok, err := w.Store.Beat(w.Ctx, capri.Node{Name: name, BootID: boot})
+		require.NoError(w.T, err)
+		require.True(w.T, ok, "%s beats", name)
 	}
 }
 
@@ -211,11 +125,11 @@ func TestALostNode_is_declared_once_and_its_batches_run_elsewhere(t *testing.T) 
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
 		w.node("n2", "b2", nil)
-		ids := w.batches(4, nil, nil)
-		w.start("n1", "b1", ids[0])
-		w.prepare("n1", "b1", ids[1])
-		w.assign("n1", ids[2])
-		w.start("n2", "b2", ids[3])
+		ids := w.batches(4)
+		w.Start("n1", ids[0])
+		w.Claim("n1", ids[1])
+		w.Assign("n1", ids[2])
+		w.Start("n2", ids[3])
 		w.look()
 		w.silence("n1")
 		require.Empty(t, w.pass(175*time.Second))
@@ -224,24 +138,24 @@ func TestALostNode_is_declared_once_and_its_batches_run_elsewhere(t *testing.T) 
 		require.True(t, w.isLost("n1"))
 		require.False(t, w.isLost("n2"))
 		for i, losses := range []int{1, 1, 0} {
-			b := w.get(ids[i])
+			b := w.Get(ids[i])
 			require.Equal(t, []any{capri.Waiting, "", losses}, []any{b.State, b.Node, b.Losses}, "batch %d", i)
 			require.Contains(t, b.Message, "node n1 is lost")
 		}
-		require.Equal(t, "n1", w.get(ids[2]).AvoidNode)
-		require.Equal(t, capri.Running, w.get(ids[3]).State, "the other node's job runs on")
+		require.Equal(t, "n1", w.Get(ids[2]).AvoidNode)
+		require.Equal(t, capri.Running, w.Get(ids[3]).State, "the other node's job runs on")
 		require.Empty(t, w.pass(time.Minute))
-		a := w.alerts("node_lost")
+		a := w.Alerts("node_lost")
 		require.Len(t, a, 1)
 		require.Equal(t, capri.Important, a[0].Level)
 		for _, id := range ids[:3] {
 			require.Contains(t, a[0].Text, fmt.Sprintf("(batch %d)", id))
 		}
-		w.assign("n2", ids[:2]...)
-		w.assign("n1", ids[2])
-		_, err := w.Store.Claim(w.ctx, "n1", "b1", 10)
+		w.Assign("n2", ids[:2]...)
+		w.Assign("n1", ids[2])
+		_, err := w.Store.Claim(w.Ctx, "n1", "b1", 10)
 		require.ErrorIs(t, err, capri.ErrForbidden)
-		ok, err := w.Store.Beat(w.ctx, capri.Node{Name: "n1", BootID: "b1"})
+		ok, err := w.Store.Beat(w.Ctx, capri.Node{Name: "n1", BootID: "b1"})
 		require.NoError(t, err)
 		require.False(t, ok, "it has to register anew")
 	})
@@ -250,7 +164,7 @@ func TestALostNode_is_declared_once_and_its_batches_run_elsewhere(t *testing.T) 
 func TestALoss_wakes_dispatch(t *testing.T) {
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
-		w.start("n1", "b1", w.batches(1, nil, nil)...)
+		w.Start("n1", w.batches(1)...)
 		w.look()
 		w.silence("n1")
 		var res services.Result
@@ -266,11 +180,11 @@ func TestALoss_wakes_dispatch(t *testing.T) {
 func TestALoss_counts_to_its_own_limit_and_a_kill_outlives_nothing(t *testing.T) {
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
-		ids := w.batches(2, nil, nil)
-		_, err := w.Store.DB().ExecContext(w.ctx, "UPDATE task_work SET losses = 3 WHERE id = ?", int64(ids[0]))
+		ids := w.batches(2)
+		_, err := w.Store.DB().ExecContext(w.Ctx, "UPDATE task_work SET losses = 3 WHERE id = ?", int64(ids[0]))
 		require.NoError(t, err)
-		w.start("n1", "b1", ids...)
-		require.NoError(t, w.Store.Write(w.ctx, "kill", "alice", func(tx *store.Tx) error {
+		w.Start("n1", ids...)
+		require.NoError(t, w.Store.Write(w.Ctx, "kill", "alice", func(tx *store.Tx) error {
 			_, asked, err := tx.RequestKill(ids[1:], "not needed")
 			require.Equal(t, ids[1:], asked)
 			return err
@@ -278,10 +192,10 @@ func TestALoss_counts_to_its_own_limit_and_a_kill_outlives_nothing(t *testing.T)
 		w.look()
 		w.silence("n1")
 		w.pass(185 * time.Second)
-		require.Equal(t, capri.Failed, w.get(ids[0]).FinishState)
-		require.Equal(t, capri.Killed, w.get(ids[1]).FinishState)
-		require.Len(t, w.alerts("batch_failed"), 1)
-		require.Contains(t, w.alerts("node_lost")[0].Text, "2 ended")
+		require.Equal(t, capri.Failed, w.Get(ids[0]).FinishState)
+		require.Equal(t, capri.Killed, w.Get(ids[1]).FinishState)
+		require.Len(t, w.Alerts("batch_failed"), 1)
+		require.Contains(t, w.Alerts("node_lost")[0].Text, "2 ended")
 	})
 }
 
@@ -291,12 +205,12 @@ func TestTheCount_begins_anew(t *testing.T) {
 		wait   time.Duration // after it the node is not lost; 10 s later it is
 	}{
 		"when_the_node_moves": {func(w *world) {
-			ok, err := w.Store.Beat(w.ctx, capri.Node{Name: "n1", BootID: "b1"})
-			require.True(w.t, ok)
-			require.NoError(w.t, err)
+			ok, err := w.Store.Beat(w.Ctx, capri.Node{Name: "n1", BootID: "b1"})
+			require.True(w.T, ok)
+			require.NoError(w.T, err)
 		}, 180 * time.Second},
 		"with_a_new_life_of_the_node":           {func(w *world) { w.node("n1", "b2", nil); w.silence("n1") }, 180 * time.Second},
-		"with_a_new_leader":                     {func(w *world) { w.lease = w.Lease(w.t, "attempts") }, 180 * time.Second},
+		"with_a_new_leader":                     {func(w *world) { w.Lead() }, 180 * time.Second},
 		"with_a_new_process":                    {func(w *world) { w.restart() }, 180 * time.Second},
 		"after_a_gap_in_which_nobody_could_see": {func(w *world) { w.move(21 * time.Second) }, 180 * time.Second},
 	} {
@@ -320,11 +234,11 @@ func TestALook_that_fails_is_no_look(t *testing.T) {
 		w.look()
 		w.silence("n1")
 		w.pass(170 * time.Second)
-		gone, cancel := context.WithCancel(w.ctx)
+		gone, cancel := context.WithCancel(w.Ctx)
 		cancel()
 		for range 5 { // the database does not answer
 			w.move(5 * time.Second)
-			_, err := w.lost.Run(gone, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+			_, err := w.lost.Run(gone, services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 			require.Error(t, err)
 		}
 		require.Empty(t, w.pass(175*time.Second), "while nobody could read, nobody could beat")
@@ -345,16 +259,16 @@ func TestANode_that_ends_its_jobs_late_is_called_lost_later(t *testing.T) {
 func TestAnAnswer_that_comes_with_the_judgement_saves_the_node(t *testing.T) {
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
-		ids := w.batches(1, nil, nil)
-		w.start("n1", "b1", ids...)
-		nodes, err := w.Store.Nodes(w.ctx)
+		ids := w.batches(1)
+		w.Start("n1", ids...)
+		nodes, err := w.Store.Nodes(w.Ctx)
 		require.NoError(t, err)
 		w.move(5 * time.Second) // it beats after it was read
-		done, err := w.Store.LoseNode(w.ctx, w.lease, store.SilentNode{Name: "n1", BootID: "b1", Beat: nodes[0].Beat})
+		done, err := w.Store.LoseNode(w.Ctx, w.Leads, store.SilentNode{Name: "n1", BootID: "b1", Beat: nodes[0].Beat})
 		require.NoError(t, err)
 		require.Equal(t, store.LostNode{}, done)
 		require.False(t, w.isLost("n1"))
-		require.Equal(t, capri.Running, w.get(ids[0]).State)
+		require.Equal(t, capri.Running, w.Get(ids[0]).State)
 	})
 }
 
@@ -366,10 +280,10 @@ func TestAStaleLeader_calls_nobody_lost(t *testing.T) {
 		w.pass(175 * time.Second)
 		w.Lease(t, "attempts")
 		w.move(10 * time.Second)
-		_, err := w.lost.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+		_, err := w.lost.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 		require.ErrorIs(t, err, capri.ErrStaleEpoch)
 		require.False(t, w.isLost("n1"))
-		require.Empty(t, w.alerts("node_lost"))
+		require.Empty(t, w.Alerts("node_lost"))
 	})
 }
 
@@ -381,30 +295,30 @@ func TestANode_that_does_not_end_its_jobs_is_told_of_once_and_left_alone(t *test
 		t.Run(sentence, func(t *testing.T) {
 			each(t, func(w *world) {
 				w.node("n1", "b1", change)
-				ids := w.batches(1, nil, nil)
-				w.start("n1", "b1", ids...)
+				ids := w.batches(1)
+				w.Start("n1", ids...)
 				w.look()
 				w.silence("n1")
 				require.Equal(t, map[string]int{"silent": 1}, w.pass(20*time.Minute))
 				w.restart()
 				w.pass(5 * time.Minute)
-				require.Len(t, w.alerts("node_silent"), 1, "once for this silence, whoever leads")
-				require.Equal(t, capri.Important, w.alerts("node_silent")[0].Level)
+				require.Len(t, w.Alerts("node_silent"), 1, "once for this silence, whoever leads")
+				require.Equal(t, capri.Important, w.Alerts("node_silent")[0].Level)
 				require.False(t, w.isLost("n1"))
-				require.Equal(t, capri.Running, w.get(ids[0]).State)
+				require.Equal(t, capri.Running, w.Get(ids[0]).State)
 
 				w.beats["n1"] = "b1"
 				w.pass(10 * time.Second)
 				w.silence("n1")
 				require.Equal(t, 1, w.pass(4 * time.Minute)["silent"], "another silence")
-				require.Len(t, w.alerts("node_silent"), 2)
+				require.Len(t, w.Alerts("node_silent"), 2)
 
 				// A person who knows that its jobs have ended removes it.
-				require.NoError(t, w.Store.Write(w.ctx, "remove", "alice", func(tx *store.Tx) error { return tx.RemoveNode("n1") }))
+				require.NoError(t, w.Store.Write(w.Ctx, "remove", "alice", func(tx *store.Tx) error { return tx.RemoveNode("n1") }))
 				require.Empty(t, w.pass(180*time.Second))
 				require.Equal(t, map[string]int{"lost": 1, "batches": 1}, w.pass(10*time.Second))
-				require.Equal(t, capri.Waiting, w.get(ids[0]).State)
-				require.Contains(t, w.alerts("node_lost")[0].Text, "not registered any more")
+				require.Equal(t, capri.Waiting, w.Get(ids[0]).State)
+				require.Contains(t, w.Alerts("node_lost")[0].Text, "not registered any more")
 				require.Empty(t, w.pass(time.Minute))
 			})
 		})
@@ -415,11 +329,11 @@ func TestANode_that_was_drained_or_stopped_in_order_wakes_nobody_up(t *testing.T
 	each(t, func(w *world) {
 		w.node("drained", "b1", nil)
 		w.node("waits", "b2", func(n *capri.Node) { n.LeaseWait = true })
-		require.NoError(t, w.Store.Write(w.ctx, "drain", "alice", func(tx *store.Tx) error {
+		require.NoError(t, w.Store.Write(w.Ctx, "drain", "alice", func(tx *store.Tx) error {
 			return errors.Join(tx.DrainNode("drained", true), tx.DrainNode("waits", true))
 		}))
 		w.node("left", "b3", func(n *capri.Node) { n.KillAfter = 0 })
-		left, err := w.Store.LeaveNode(w.ctx, "left", "b3")
+		left, err := w.Store.LeaveNode(w.Ctx, "left", "b3")
 		require.NoError(t, err)
 		require.True(t, left)
 		clear(w.beats)
@@ -428,10 +342,10 @@ func TestANode_that_was_drained_or_stopped_in_order_wakes_nobody_up(t *testing.T
 		require.True(t, w.isLost("drained"))
 		require.True(t, w.isLost("left"), "no job can run there, whatever it does when it is silent")
 		require.False(t, w.isLost("waits"))
-		a := w.alerts("node_lost")
+		a := w.Alerts("node_lost")
 		require.Len(t, a, 2)
 		require.Equal(t, []capri.Level{capri.Attention, capri.Attention}, []capri.Level{a[0].Level, a[1].Level})
-		require.Empty(t, w.alerts("node_silent"))
+		require.Empty(t, w.Alerts("node_silent"))
 	})
 }
 
@@ -446,26 +360,26 @@ func TestANode_that_comes_and_goes_is_one_alert_an_hour(t *testing.T) {
 		for life := range 4 {
 			lose(life)
 		}
-		require.Len(t, w.alerts("node_lost"), 1)
+		require.Len(t, w.Alerts("node_lost"), 1)
 		w.pass(time.Hour)
 		lose(5)
-		a := w.alerts("node_lost")
+		a := w.Alerts("node_lost")
 		require.Len(t, a, 2)
 		require.Contains(t, a[0].Text, "called lost 3 times more")
 		w.pass(time.Hour)
 		lose(6)
-		require.NotContains(t, w.alerts("node_lost")[0].Text, "times more")
+		require.NotContains(t, w.Alerts("node_lost")[0].Text, "times more")
 	})
 }
 
 func TestAnAlert_names_twenty_batches_and_counts_the_rest(t *testing.T) {
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
-		w.assign("n1", w.batches(23, nil, nil)...)
+		w.Assign("n1", w.batches(23)...)
 		w.look()
 		w.silence("n1")
 		w.pass(190 * time.Second)
-		a := w.alerts("node_lost")
+		a := w.Alerts("node_lost")
 		require.Len(t, a, 1)
 		require.Equal(t, 20, strings.Count(a[0].Text, "(batch "))
 		require.Contains(t, a[0].Text, " and 3 more")
@@ -479,11 +393,11 @@ func TestWhatIsPlacedOnALostNode_is_taken_at_the_next_look(t *testing.T) {
 		w.silence("n1")
 		w.pass(190 * time.Second)
 		require.True(t, w.isLost("n1"))
-		ids := w.batches(1, nil, nil)
-		w.assign("n1", ids...) // the placer had read the node before
+		ids := w.batches(1)
+		w.Assign("n1", ids...) // the placer had read the node before
 		require.Equal(t, 1, w.pass(5 * time.Second)["batches"])
-		require.Equal(t, capri.Waiting, w.get(ids[0]).State)
-		require.Len(t, w.alerts("node_lost"), 1)
+		require.Equal(t, capri.Waiting, w.Get(ids[0]).State)
+		require.Len(t, w.Alerts("node_lost"), 1)
 		require.Empty(t, w.pass(time.Minute))
 	})
 }
@@ -491,28 +405,26 @@ func TestWhatIsPlacedOnALostNode_is_taken_at_the_next_look(t *testing.T) {
 // ---- zombie
 
 func (w *world) report(node, boot string, held ...capri.Attempt) {
-	w.t.Helper()
+	w.T.Helper()
 	w.Clock.Advance(time.Second)
-	require.NoError(w.t, w.Store.ReportInventory(w.ctx, node, boot, held))
+	require.NoError(w.T, w.Store.ReportInventory(w.Ctx, node, boot, held))
 }
 
 func (w *world) hunt() services.Result {
-	w.t.Helper()
-	res, err := w.zombie.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
-	require.NoError(w.t, err)
-	return res
+	w.T.Helper()
+	return w.Turn(w.zombie)
 }
 
 // gone makes an attempt that was missing in one report, and hands in the second.
-func (w *world) gone(change func(*capri.Spec), also func(*capri.NewBatch)) capri.BatchID {
-	w.t.Helper()
+func (w *world) gone(change func(*capri.Spec), also ...func(*capri.NewBatch)) capri.BatchID {
+	w.T.Helper()
 	w.node("n1", "b1", nil)
-	id := w.batches(1, change, also)[0]
-	w.start("n1", "b1", id)
+	id := w.Batches(w.Task(w.T, change), 1, also...)[0]
+	w.Start("n1", id)
 	w.Clock.Advance(11 * time.Minute)
 	w.report("n1", "b1")
-	require.NotZero(w.t, w.hunt().Next, "it looks again soon")
-	require.Equal(w.t, capri.Running, w.get(id).State, "once is not enough")
+	require.NotZero(w.T, w.hunt().Next, "it looks again soon")
+	require.Equal(w.T, capri.Running, w.Get(id).State, "once is not enough")
 	w.report("n1", "b1")
 	return id
 }
@@ -553,15 +465,15 @@ func TestAZombie_is_judged_by_its_snapshot(t *testing.T) {
 				res := w.hunt()
 				require.Equal(t, map[string]int{"zombies": 1}, res.Counts)
 				require.Contains(t, res.Wake, wake.Dispatch)
-				b := w.get(id)
+				b := w.Get(id)
 				require.Equal(t, []any{tt.state, tt.finish}, []any{b.State, b.FinishState}, b.Message)
 				require.Contains(t, b.Message, tt.message)
-				a := w.alerts("zombie")
+				a := w.Alerts("zombie")
 				require.Len(t, a, 1)
 				require.Equal(t, []any{b.TaskID, id}, []any{a[0].Task, a[0].Batch})
 				require.Empty(t, w.hunt().Counts)
 				if tt.finish == capri.Success {
-					changes, err := w.Store.DependencyChanges(w.ctx, 10)
+					changes, err := w.Store.DependencyChanges(w.Ctx, 10)
 					require.NoError(t, err)
 					require.Equal(t, b.BatchNo, changes[len(changes)-1].BatchNo, "its children are looked at")
 				}
@@ -577,22 +489,22 @@ func TestAnAttempt_is_no_zombie(t *testing.T) {
 		"by_a_report_of_another_life":     func(w *world, _ capri.Attempt) { w.report("n1", "b0") },
 		"when_its_node_began_anew":        func(w *world, _ capri.Attempt) { w.report("n1", "b1"); w.node("n1", "b2", nil) },
 		"when_its_end_was_reported": func(w *world, a capri.Attempt) {
-			_, err := w.Store.FinishAttempts(w.ctx, "n1", []store.Result{{Attempt: a, Outcome: store.Succeeded}})
-			require.NoError(w.t, err)
+			_, err := w.Store.FinishAttempts(w.Ctx, "n1", []store.Result{{Attempt: a, Outcome: store.Succeeded}})
+			require.NoError(w.T, err)
 		},
-		"after_a_change_of_the_leader": func(w *world, _ capri.Attempt) { w.report("n1", "b1"); w.lease = w.Lease(w.t, "attempts") },
+		"after_a_change_of_the_leader": func(w *world, _ capri.Attempt) { w.report("n1", "b1"); w.Lead() },
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			each(t, func(w *world) {
 				w.node("n1", "b1", nil)
-				a := w.start("n1", "b1", w.batches(1, nil, nil)...)[0]
+				a := w.Start("n1", w.batches(1)...)[0]
 				w.Clock.Advance(11 * time.Minute)
 				w.report("n1", "b1")
 				w.hunt()
 				between(w, a)
 				require.Empty(t, w.hunt().Counts)
-				require.Empty(t, w.alerts("zombie"))
-				require.NotEqual(t, capri.Failed, w.get(a.Batch).FinishState)
+				require.Empty(t, w.Alerts("zombie"))
+				require.NotEqual(t, capri.Failed, w.Get(a.Batch).FinishState)
 			})
 		})
 	}
@@ -602,15 +514,15 @@ func TestAReport_says_nothing_of_what_started_after_it_or_just_now(t *testing.T)
 	each(t, func(w *world) {
 		w.node("n1", "b1", nil)
 		w.report("n1", "b1")
-		a := w.start("n1", "b1", w.batches(1, nil, nil)...)[0]
+		a := w.Start("n1", w.batches(1)...)[0]
 		w.Clock.Advance(11 * time.Minute)
 		require.Zero(t, w.hunt().Next, "that report is older than the attempt")
-		young := w.start("n1", "b1", w.batches(1, nil, nil)...)[0]
+		young := w.Start("n1", w.batches(1)...)[0]
 		w.report("n1", "b1", a)
 		w.hunt()
 		w.report("n1", "b1", a)
 		require.Empty(t, w.hunt().Counts)
-		require.Equal(t, capri.Running, w.get(young.Batch).State)
+		require.Equal(t, capri.Running, w.Get(young.Batch).State)
 	})
 }
 
@@ -626,12 +538,12 @@ func TestAZombie_whose_output_cannot_be_looked_at_is_left_for_the_next_hour(t *t
 				id := w.gone(byOutput, writes("/a"))
 				w.files.err = fail
 				require.Equal(t, map[string]int{"unasked": 1}, w.hunt().Counts)
-				require.Equal(t, capri.Running, w.get(id).State)
+				require.Equal(t, capri.Running, w.Get(id).State)
 				w.files.err, w.files.there["/a"] = nil, true
 				w.hunt()
 				w.report("n1", "b1")
 				require.Equal(t, 1, w.hunt().Counts["zombies"])
-				require.Equal(t, capri.Success, w.get(id).FinishState)
+				require.Equal(t, capri.Success, w.Get(id).FinishState)
 			})
 		})
 	}
@@ -639,10 +551,10 @@ func TestAZombie_whose_output_cannot_be_looked_at_is_left_for_the_next_hour(t *t
 
 func TestAStaleLeader_ends_no_zombie(t *testing.T) {
 	each(t, func(w *world) {
-		id := w.gone(nil, nil)
+		id := w.gone(nil)
 		w.Lease(t, "attempts")
-		_, err := w.zombie.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+		_, err := w.zombie.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 		require.ErrorIs(t, err, capri.ErrStaleEpoch)
-		require.Equal(t, capri.Running, w.get(id).State)
+		require.Equal(t, capri.Running, w.Get(id).State)
 	})
 }

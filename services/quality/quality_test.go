@@ -17,17 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/internal/servicetest"
 	"capri/services"
 	"capri/services/quality"
-	"capri/sql/sqltest"
-	"capri/sql/store"
 )
 
 // world is a database and a quality API that remembers what it was asked.
 type world struct {
-	*sqltest.DB
-	t       *testing.T
-	lease   capri.Lease
+	*servicetest.World
 	service *quality.Service
 
 	mu    sync.Mutex
@@ -37,8 +34,8 @@ type world struct {
 
 func each(t *testing.T, fn func(w *world)) {
 	t.Helper()
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		w := &world{DB: db, t: t, lease: db.Lease(t, "quality")}
+	servicetest.Each(t, "quality", func(in *servicetest.World) {
+		w := &world{World: in}
 		w.serve(w.answer)
 		fn(w)
 	})
@@ -46,7 +43,7 @@ func each(t *testing.T, fn func(w *world)) {
 
 func (w *world) serve(ask func(context.Context, quality.Question) error) {
 	shanghai, err := time.LoadLocation("Asia/Shanghai")
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	w.service = quality.New(quality.Options{Store: w.Store, Zone: shanghai, Ask: ask, Server: "http://capri:8680", Log: slog.New(slog.DiscardHandler)})
 }
 
@@ -62,48 +59,18 @@ func (w *world) answer(_ context.Context, q quality.Question) error {
 
 // gated inserts n batches at their gates.
 func (w *world) gated(n int, change func(*capri.NewBatch)) []capri.BatchID {
-	w.t.Helper()
-	task := w.Task(w.t, func(s *capri.Spec) { s.QualityGate = true })
-	now := w.Clock.Now()
-	var batches []*capri.NewBatch
-	for i := range n {
-		b := &capri.NewBatch{Batch: capri.Batch{TaskID: task.ID, TaskVersion: task.Version, Period: capri.Day, BatchNo: capri.BatchNo(fmt.Sprint("d", i)), Latest: true,
-			ScheduleTime: now, DataStart: now.Add(-24 * time.Hour), DataEnd: now, Slots: 1, Concurrency: 1, Pool: "default", QualityState: 1}}
-		if change != nil {
-			change(b)
-		}
-		batches = append(batches, b)
-	}
-	_, err := w.Store.InsertBatches(w.t.Context(), store.ByPerson("test"), batches, nil)
-	require.NoError(w.t, err)
-	ids := make([]capri.BatchID, n)
-	for i, b := range batches {
-		ids[i] = b.ID
-	}
-	return ids
+	w.T.Helper()
+	atGate := func(b *capri.NewBatch) { b.QualityState, b.DataStart = 1, b.DataEnd.Add(-24*time.Hour) }
+	return w.Batches(w.Task(w.T, func(s *capri.Spec) { s.QualityGate = true }), n, atGate, change)
 }
 
 func (w *world) turn() services.Result {
-	w.t.Helper()
+	w.T.Helper()
 	w.Clock.Advance(30 * time.Second)
-	res, err := w.service.Run(w.t.Context(), services.Turn{Now: w.Clock.Now(), Lease: w.lease})
-	require.NoError(w.t, err)
-	return res
+	return w.Turn(w.service)
 }
 
-func (w *world) get(id capri.BatchID) capri.Batch {
-	w.t.Helper()
-	row, err := w.Store.Batch(w.t.Context(), id)
-	require.NoError(w.t, err)
-	return row.Batch
-}
-
-func (w *world) alerts(kind string) int {
-	w.t.Helper()
-	n := 0
-	require.NoError(w.t, w.Store.DB().QueryRowContext(w.t.Context(), "SELECT COUNT(*) FROM alert WHERE kind = ?", kind).Scan(&n))
-	return n
-}
+func (w *world) alerts(kind string) int { return len(w.Alerts(kind)) }
 
 func TestBatchesAtTheirGate_are_asked_about_once(t *testing.T) {
 	each(t, func(w *world) {
@@ -112,7 +79,7 @@ func TestBatchesAtTheirGate_are_asked_about_once(t *testing.T) {
 		require.Equal(t, map[string]int{"asked": 1}, w.turn().Counts)
 		row, err := w.Store.Batch(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, []quality.Question{{Task: row.Task, BatchID: id, BatchNo: "d0", RunNo: 0, Ask: 1, DataStart: "2026-11-19T17:30:30+08:00", DataEnd: "2026-11-20T17:30:30+08:00",
+		require.Equal(t, []quality.Question{{Task: row.Task, BatchID: id, BatchNo: "d1", RunNo: 0, Ask: 1, DataStart: "2026-11-19T17:30:30+08:00", DataEnd: "2026-11-20T17:30:30+08:00",
 			Callback: fmt.Sprintf("http://capri:8680/api/v1/batches/%d/quality", id)}}, w.asked)
 		require.Equal(t, 2, row.QualityState)
 		require.Empty(t, w.turn().Counts, "its verdict is waited for by nobody")
@@ -141,8 +108,8 @@ func TestAFailure_is_tried_three_times_more_and_again_in_the_next_turn(t *testin
 		w.fails = func(quality.Question) error { return errors.New("the quality API answers 500") }
 		require.Equal(t, map[string]int{"failed": 1}, w.turn().Counts)
 		require.Len(t, w.asked, 4, "one try and three more")
-		require.Equal(t, 1, w.get(id).QualityState)
-		require.Equal(t, "quality gate: the quality API answers 500", w.get(id).Message, "for capri why")
+		require.Equal(t, 1, w.Get(id).QualityState)
+		require.Equal(t, "quality gate: the quality API answers 500", w.Get(id).Message, "for capri why")
 		require.Equal(t, 1, w.alerts("quality_unasked"))
 		w.turn()
 		require.Equal(t, 1, w.alerts("quality_unasked"), "once an hour")
@@ -152,7 +119,7 @@ func TestAFailure_is_tried_three_times_more_and_again_in_the_next_turn(t *testin
 
 		w.fails = nil
 		require.Equal(t, map[string]int{"asked": 1}, w.turn().Counts)
-		require.Equal(t, []int{2, 4}, []int{w.get(id).QualityState, w.get(id).QualityAsk}, "each turn's question has its own number")
+		require.Equal(t, []int{2, 4}, []int{w.Get(id).QualityState, w.Get(id).QualityAsk}, "each turn's question has its own number")
 	})
 }
 
@@ -185,7 +152,7 @@ func TestWakeUps_that_come_close_together_make_one_look(t *testing.T) {
 	each(t, func(w *world) {
 		w.turn()
 		w.gated(1, nil)
-		woken := services.Turn{Now: w.Clock.Advance(time.Second), Lease: w.lease, Woken: true}
+		woken := services.Turn{Now: w.Clock.Advance(time.Second), Lease: w.Leads, Woken: true}
 		res, err := w.service.Run(t.Context(), woken)
 		require.NoError(t, err)
 		require.Empty(t, w.asked)
@@ -204,8 +171,8 @@ func TestWithoutAnAPI_gates_stay_closed_and_people_are_told_once_a_day(t *testin
 		w.turn()
 		w.turn()
 		require.Equal(t, 1, w.alerts("quality_unconfigured"))
-		require.Contains(t, w.get(id).Message, "no quality API is configured")
-		require.Equal(t, []int{1, 0}, []int{w.get(id).QualityState, w.get(id).QualityAsk})
+		require.Contains(t, w.Get(id).Message, "no quality API is configured")
+		require.Equal(t, []int{1, 0}, []int{w.Get(id).QualityState, w.Get(id).QualityAsk})
 		w.Clock.Advance(24 * time.Hour)
 		w.turn()
 		require.Equal(t, 2, w.alerts("quality_unconfigured"))
@@ -216,7 +183,7 @@ func TestAStaleLease_sends_no_question(t *testing.T) {
 	each(t, func(w *world) {
 		w.gated(1, nil)
 		w.Lease(t, "quality")
-		_, err := w.service.Run(t.Context(), services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+		_, err := w.service.Run(t.Context(), services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 		require.ErrorIs(t, err, capri.ErrStaleEpoch)
 		require.Empty(t, w.asked)
 	})
@@ -227,9 +194,9 @@ func TestARun_that_is_stopped_in_the_middle_asks_again_later(t *testing.T) {
 		id := w.gated(1, nil)[0]
 		ctx, stop := context.WithCancel(t.Context())
 		w.fails = func(quality.Question) error { stop(); return nil } // taken, and then the process is told to end
-		_, err := w.service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+		_, err := w.service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 		require.Error(t, err)
-		require.Equal(t, 1, w.get(id).QualityState)
+		require.Equal(t, 1, w.Get(id).QualityState)
 		w.fails = nil
 		require.Equal(t, map[string]int{"asked": 1}, w.turn().Counts)
 		require.Equal(t, []int{1, 2}, []int{w.asked[0].Ask, w.asked[1].Ask})

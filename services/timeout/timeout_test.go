@@ -12,29 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/internal/servicetest"
 	"capri/services"
 	"capri/services/timeout"
 	"capri/sql/sqltest"
 	"capri/sql/store"
 )
 
-const node, boot = "n1", "boot-1"
+const node = "n1"
 
 type world struct {
-	*sqltest.DB
-	t               *testing.T
-	ctx             context.Context
-	lease, dispatch capri.Lease
-	service         timeout.Service
-	made            int
+	*servicetest.World
+	service timeout.Service
 }
 
 func each(t *testing.T, fn func(w *world)) {
 	t.Helper()
-	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		w := &world{DB: db, t: t, ctx: t.Context(), lease: db.Lease(t, "timeout"), dispatch: db.Lease(t, "dispatch"), service: timeout.Service{Store: db.Store, Zone: time.UTC}}
-		require.NoError(t, db.Store.RegisterNode(w.ctx, capri.Node{Name: node, BootID: boot, Pool: "default", Slots: 100, CheckInterval: 5}, "dir-1"))
-		fn(w)
+	servicetest.Each(t, "timeout", func(w *servicetest.World) {
+		w.Node(node)
+		fn(&world{World: w, service: timeout.Service{Store: w.Store, Zone: time.UTC}})
 	})
 }
 
@@ -50,101 +46,43 @@ func due(kind capri.DeadlineKind, in time.Duration) func(*capri.NewBatch) {
 	}
 }
 
-func (w *world) batch(task *capri.Task, change ...func(*capri.NewBatch)) *capri.NewBatch {
-	now := w.Clock.Now()
-	w.made++
-	b := &capri.NewBatch{Batch: capri.Batch{TaskID: task.ID, TaskVersion: task.Version, Period: capri.Day, BatchNo: capri.BatchNo(fmt.Sprint("d", w.made)), Latest: true,
-		ScheduleTime: now, DataStart: now, DataEnd: now, Priority: 5, Slots: 1, Concurrency: 1000, Pool: "default", Strategy: capri.LeastLoaded}}
-	for _, c := range change {
-		c(b)
-	}
-	return b
-}
-
-func (w *world) insert(batches ...*capri.NewBatch) {
-	w.t.Helper()
-	_, err := w.Store.InsertBatches(w.ctx, store.ByPerson("test"), batches, nil)
-	require.NoError(w.t, err)
-}
-
 // one inserts a batch of a task of its own.
 func (w *world) one(change ...func(*capri.NewBatch)) capri.BatchID {
-	w.t.Helper()
-	b := w.batch(w.Task(w.t, nil), change...)
-	w.insert(b)
-	return b.ID
+	w.T.Helper()
+	return w.Batches(w.Task(w.T, nil), 1, change...)[0]
 }
 
 func (w *world) turn() services.Result {
-	w.t.Helper()
-	res, err := w.service.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
-	require.NoError(w.t, err)
-	return res
+	w.T.Helper()
+	return w.Turn(w.service)
 }
 
-func (w *world) get(id capri.BatchID) capri.Batch {
-	w.t.Helper()
-	row, err := w.Store.Batch(w.ctx, id)
-	require.NoError(w.t, err)
-	return row.Batch
-}
+func (w *world) claim(id capri.BatchID) capri.Attempt { return w.Claim(node, id)[0] }
+func (w *world) start(id capri.BatchID) capri.Attempt { return w.Start(node, id)[0] }
 
 // stands is a batch in a few words.
 func (w *world) stands(id capri.BatchID) string {
-	b := w.get(id)
+	b := w.Get(id)
 	return b.State.String() + " " + b.FinishState.String()
 }
 
 // alerts gives what was raised about a batch, by kind.
 func (w *world) alerts(id capri.BatchID) map[string]store.AlertRow {
-	w.t.Helper()
-	rows, err := w.Store.Alerts(w.ctx, 100_000)
-	require.NoError(w.t, err)
+	w.T.Helper()
 	out := map[string]store.AlertRow{}
-	for _, a := range rows {
+	for _, a := range w.Alerts() {
 		if a.Batch == id {
-			require.NotContains(w.t, out, a.Kind)
+			require.NotContains(w.T, out, a.Kind)
 			out[a.Kind] = a
 		}
 	}
 	return out
 }
 
-func (w *world) count(table string) (n int) {
-	w.t.Helper()
-	require.NoError(w.t, w.Store.DB().QueryRowContext(w.ctx, "SELECT COUNT(*) FROM "+table).Scan(&n))
-	return n
-}
-
-func (w *world) assign(id capri.BatchID) {
-	w.t.Helper()
-	n, err := w.Store.Assign(w.ctx, w.dispatch, []store.Assignment{{Batch: id, Node: node}})
-	require.NoError(w.t, err)
-	require.Equal(w.t, 1, n, "batch %d was not free to be assigned", id)
-}
-
-func (w *world) claim(id capri.BatchID) capri.Attempt {
-	w.t.Helper()
-	w.assign(id)
-	claimed, err := w.Store.Claim(w.ctx, node, boot, 100)
-	require.NoError(w.t, err)
-	require.Len(w.t, claimed, 1)
-	return capri.Attempt{Batch: id, Number: claimed[0].Attempt}
-}
-
-func (w *world) start(id capri.BatchID) capri.Attempt {
-	w.t.Helper()
-	a := w.claim(id)
-	started, err := w.Store.Start(w.ctx, node, boot, []capri.Attempt{a})
-	require.NoError(w.t, err)
-	require.Equal(w.t, []capri.Attempt{a}, started)
-	return a
-}
-
 func (w *world) finish(a capri.Attempt, o store.Outcome, retries int) {
-	w.t.Helper()
-	_, err := w.Store.FinishAttempts(w.ctx, node, []store.Result{{Attempt: a, Outcome: o, Message: "it ended", Retries: retries}})
-	require.NoError(w.t, err)
+	w.T.Helper()
+	_, err := w.Store.FinishAttempts(w.Ctx, node, []store.Result{{Attempt: a, Outcome: o, Message: "it ended", Retries: retries}})
+	require.NoError(w.T, err)
 }
 
 func TestADependencyTimeout_comes_at_its_minute_and_once(t *testing.T) {
@@ -156,7 +94,7 @@ func TestADependencyTimeout_comes_at_its_minute_and_once(t *testing.T) {
 
 		now := w.Clock.Advance(time.Millisecond)
 		require.Equal(t, map[string]int{"dependency_timeout": 1}, w.turn().Counts)
-		b := w.get(id)
+		b := w.Get(id)
 		require.Equal(t, "waiting dependency_timeout", w.stands(id))
 		require.Equal(t, now, b.DependencyTimeoutAt)
 		require.Zero(t, b.OutputTimeoutAt)
@@ -166,7 +104,7 @@ func TestADependencyTimeout_comes_at_its_minute_and_once(t *testing.T) {
 		require.Contains(t, a.Title, "d1 still waits")
 		require.Contains(t, a.Text, "beyond 2026-11-20 11:30:00 (120 minutes after 2026-11-20 09:30:00)")
 		require.Contains(t, a.Text, "One of its dependencies is not met")
-		events, err := w.Store.Events(w.ctx, id)
+		events, err := w.Store.Events(w.Ctx, id)
 		require.NoError(t, err)
 		require.Len(t, events, 1)
 		require.Equal(t, capri.DependencyTimeout, events[0].FinishState)
@@ -175,7 +113,7 @@ func TestADependencyTimeout_comes_at_its_minute_and_once(t *testing.T) {
 		w.Clock.Advance(time.Hour)
 		require.Empty(t, w.turn().Counts)
 		require.Len(t, w.alerts(id), 1)
-		require.Zero(t, w.count("batch_deadline"))
+		require.Zero(t, w.Count("batch_deadline"))
 	})
 }
 
@@ -186,10 +124,10 @@ func TestALateBatch_goes_its_way_and_what_it_ends_as_replaces_the_timeout(t *tes
 		w.turn()
 		require.Equal(t, "waiting dependency_timeout", w.stands(id))
 		require.Contains(t, w.alerts(id)["dependency_timeout"].Text, "it waits for a place to run")
-		ready, err := w.Store.Ready(w.ctx, w.Clock.Now(), 0, store.ReadyAfter{}, 10)
+		ready, err := w.Store.Ready(w.Ctx, w.Clock.Now(), 0, store.ReadyAfter{}, 10)
 		require.NoError(t, err)
 		require.Len(t, ready, 1, "dispatch sees it as before")
-		late, err := w.Store.Batches(w.ctx, store.BatchFilter{Late: true})
+		late, err := w.Store.Batches(w.Ctx, store.BatchFilter{Late: true})
 		require.NoError(t, err)
 		require.Len(t, late, 1)
 
@@ -202,7 +140,7 @@ func TestALateBatch_goes_its_way_and_what_it_ends_as_replaces_the_timeout(t *tes
 
 		w.finish(a, store.Succeeded, 0)
 		require.Equal(t, "finished success", w.stands(id))
-		b := w.get(id)
+		b := w.Get(id)
 		require.NotZero(t, b.DependencyTimeoutAt)
 		require.NotZero(t, b.OutputTimeoutAt)
 	})
@@ -212,23 +150,23 @@ func TestAnOutputTimeout_depends_on_how_the_batch_stands(t *testing.T) {
 	each(t, func(w *world) {
 		late := due(capri.OutputDeadline, time.Hour)
 		waiting, assigned, preparing, running, succeeded, failed, killed, skipped, again := w.one(unmet, late), w.one(late), w.one(late), w.one(late), w.one(late), w.one(late), w.one(late), w.one(late), w.one(unmet, late)
-		require.Equal(t, 9, w.count("batch_deadline"))
+		require.Equal(t, 9, w.Count("batch_deadline"))
 		w.claim(preparing)
 		w.start(running)
 		w.finish(w.start(succeeded), store.Succeeded, 0)
 		w.finish(w.start(failed), store.Failed, 0)
-		w.assign(assigned)
-		require.NoError(t, w.Store.Write(w.ctx, "test", "alice", func(tx *store.Tx) error {
+		w.Assign(node, assigned)
+		w.Write(func(tx *store.Tx) error {
 			_, _, err := tx.RequestKill([]capri.BatchID{killed, again}, "not needed")
 			return err
-		}))
-		_, err := w.Store.EndUnplaced(w.ctx, w.dispatch, capri.Skipped, "its time is over", []capri.BatchID{skipped})
+		})
+		_, err := w.Store.EndUnplaced(w.Ctx, w.Places(), capri.Skipped, "its time is over", []capri.BatchID{skipped})
 		require.NoError(t, err)
-		next := w.batch(&capri.Task{ID: w.get(again).TaskID, Version: 1}, unmet)
-		next.BatchNo, next.RunNo = w.get(again).BatchNo, 1
-		next.ID, err = w.Store.ReserveBatchIDs(w.ctx, 1)
+		next := w.NewBatch(&capri.Task{ID: w.Get(again).TaskID, Version: 1}, unmet)
+		next.BatchNo, next.RunNo = w.Get(again).BatchNo, 1
+		next.ID, err = w.Store.ReserveBatchIDs(w.Ctx, 1)
 		require.NoError(t, err)
-		require.NoError(t, w.Store.Write(w.ctx, "test", "alice", func(tx *store.Tx) error { return tx.NewRun(again, next) }))
+		w.Write(func(tx *store.Tx) error { return tx.NewRun(again, next) })
 
 		now := w.Clock.Advance(time.Hour)
 		require.Equal(t, map[string]int{"output_timeout": 6}, w.turn().Counts)
@@ -252,12 +190,12 @@ func TestAnOutputTimeout_depends_on_how_the_batch_stands(t *testing.T) {
 			require.Equal(t, c.told != "", told, c.stands)
 			require.Contains(t, a.Text, c.told)
 			if told {
-				require.Equal(t, now, w.get(c.id).OutputTimeoutAt)
+				require.Equal(t, now, w.Get(c.id).OutputTimeoutAt)
 			} else {
-				require.Zero(t, w.get(c.id).OutputTimeoutAt)
+				require.Zero(t, w.Get(c.id).OutputTimeoutAt)
 			}
 		}
-		require.Zero(t, w.count("batch_deadline"))
+		require.Zero(t, w.Count("batch_deadline"))
 	})
 }
 
@@ -267,11 +205,11 @@ func TestADependencyTimeout_is_of_waiting_batches_alone(t *testing.T) {
 		assigned, running, failed, held := w.one(late), w.one(late), w.one(late), w.one(late)
 		w.start(running)
 		w.finish(w.start(failed), store.Failed, 0)
-		w.assign(assigned)
-		require.NoError(t, w.Store.Write(w.ctx, "test", "alice", func(tx *store.Tx) error {
+		w.Assign(node, assigned)
+		w.Write(func(tx *store.Tx) error {
 			_, err := tx.Hold([]capri.BatchID{held}, "not now")
 			return err
-		}))
+		})
 		w.Clock.Advance(time.Hour)
 		require.Equal(t, map[string]int{"dependency_timeout": 1}, w.turn().Counts)
 		require.Equal(t, "assigned none", w.stands(assigned))
@@ -292,7 +230,7 @@ func TestBothTimeouts_that_come_in_one_turn_are_two_steps_in_their_order(t *test
 		require.Equal(t, "waiting output_timeout", w.stands(together))
 		for _, id := range []capri.BatchID{dependencyLast, together} {
 			require.Len(t, w.alerts(id), 2)
-			events, err := w.Store.Events(w.ctx, id)
+			events, err := w.Store.Events(w.Ctx, id)
 			require.NoError(t, err)
 			require.Len(t, events, 2)
 		}
@@ -305,19 +243,19 @@ func TestTheEndOfTheDay_fails_what_has_not_started(t *testing.T) {
 		waiting, ready, assigned, running, ended := w.one(unmet, midnight), w.one(midnight), w.one(midnight), w.one(midnight), w.one(midnight)
 		w.start(running)
 		w.finish(w.start(ended), store.Succeeded, 0)
-		w.assign(assigned)
+		w.Assign(node, assigned)
 		now := w.Clock.Advance(14*time.Hour + 30*time.Minute)
 		require.Equal(t, map[string]int{"expired": 3}, w.turn().Counts)
 		for _, id := range []capri.BatchID{waiting, ready, assigned} {
 			require.Equal(t, "finished failed", w.stands(id))
-			b := w.get(id)
+			b := w.Get(id)
 			require.Equal(t, now, b.FinishTime)
 			require.Equal(t, "not started by the end of its business day", b.Message)
 			require.Contains(t, w.alerts(id), "batch_failed")
 		}
 		require.Equal(t, "running none", w.stands(running))
 		require.Equal(t, "finished success", w.stands(ended))
-		claimed, err := w.Store.Claim(w.ctx, node, boot, 100)
+		claimed, err := w.Store.Claim(w.Ctx, node, "boot", 100)
 		require.NoError(t, err)
 		require.Empty(t, claimed, "a worker that comes too late gets nothing")
 	})
@@ -330,17 +268,17 @@ func TestTheEndOfTheDay_waits_for_a_batch_that_is_being_prepared(t *testing.T) {
 		a, b := w.claim(starts), w.claim(back)
 		w.Clock.Advance(time.Hour)
 		require.Empty(t, w.turn().Counts)
-		require.Equal(t, 2, w.count("batch_deadline"), "it is asked again")
+		require.Equal(t, 2, w.Count("batch_deadline"), "it is asked again")
 
-		started, err := w.Store.Start(w.ctx, node, boot, []capri.Attempt{a})
+		started, err := w.Store.Start(w.Ctx, node, "boot", []capri.Attempt{a})
 		require.NoError(t, err)
 		require.Len(t, started, 1)
-		require.NoError(t, w.Store.RollBack(w.ctx, node, []store.GiveBack{{Attempt: b, Why: "no memory", Rejected: true, Limit: -1}}))
+		require.NoError(t, w.Store.RollBack(w.Ctx, node, []store.GiveBack{{Attempt: b, Why: "no memory", Rejected: true, Limit: -1}}))
 		w.Clock.Advance(time.Minute)
 		require.Equal(t, map[string]int{"expired": 1}, w.turn().Counts)
 		require.Equal(t, "running none", w.stands(starts))
 		require.Equal(t, "finished failed", w.stands(back))
-		require.Zero(t, w.count("batch_deadline"))
+		require.Zero(t, w.Count("batch_deadline"))
 	})
 }
 
@@ -360,7 +298,7 @@ func TestTheEndOfTheDay_leaves_a_retry_alone(t *testing.T) {
 func TestABatchThatIsBornFinished_has_no_deadlines(t *testing.T) {
 	each(t, func(w *world) {
 		id := w.one(due(capri.OutputDeadline, time.Minute), due(capri.DayEndDeadline, time.Minute), func(b *capri.NewBatch) { b.State, b.FinishState = capri.Finished, capri.Skipped })
-		require.Zero(t, w.count("batch_deadline"))
+		require.Zero(t, w.Count("batch_deadline"))
 		w.Clock.Advance(time.Hour)
 		require.Empty(t, w.turn().Counts)
 		require.Empty(t, w.alerts(id))
@@ -370,16 +308,16 @@ func TestABatchThatIsBornFinished_has_no_deadlines(t *testing.T) {
 func TestANewRun_has_deadlines_of_its_own(t *testing.T) {
 	each(t, func(w *world) {
 		task := w.Task(t, nil)
-		first := w.batch(task, due(capri.OutputDeadline, time.Hour))
-		w.insert(first)
+		first := w.NewBatch(task, due(capri.OutputDeadline, time.Hour))
+		w.Insert(first)
 		w.finish(w.start(first.ID), store.Failed, 0)
 		w.Clock.Advance(30 * time.Minute)
-		again := w.batch(task, unmet, due(capri.OutputDeadline, time.Hour))
+		again := w.NewBatch(task, unmet, due(capri.OutputDeadline, time.Hour))
 		again.BatchNo, again.RunNo, again.Origin = first.BatchNo, 1, capri.OriginRerun
 		var err error
-		again.ID, err = w.Store.ReserveBatchIDs(w.ctx, 1)
+		again.ID, err = w.Store.ReserveBatchIDs(w.Ctx, 1)
 		require.NoError(t, err)
-		require.NoError(t, w.Store.Write(w.ctx, "test", "alice", func(tx *store.Tx) error { return tx.NewRun(first.ID, again) }))
+		w.Write(func(tx *store.Tx) error { return tx.NewRun(first.ID, again) })
 
 		w.Clock.Advance(30 * time.Minute)
 		require.Empty(t, w.turn().Counts, "the first run does not count any more")
@@ -395,16 +333,16 @@ func TestATurnThatDies_loses_no_alert_and_doubles_none(t *testing.T) {
 		task := w.Task(t, nil)
 		var batches []*capri.NewBatch
 		for i := range n {
-			b := w.batch(task, unmet, due(capri.DependencyDeadline, time.Duration(i%7)*time.Minute))
+			b := w.NewBatch(task, unmet, due(capri.DependencyDeadline, time.Duration(i%7)*time.Minute))
 			if i%2 == 0 {
 				due(capri.OutputDeadline, 5*time.Minute)(b)
 			}
 			batches = append(batches, b)
 		}
-		w.insert(batches...)
+		w.Insert(batches...)
 		w.Clock.Advance(time.Hour)
 		// The clock is read at the begin of each transaction: there the turn dies, at its first page, at its second …
-		ctx, die := context.WithCancel(w.ctx)
+		ctx, die := context.WithCancel(w.Ctx)
 		begun, last := 0, 0
 		w.Options.Now = func() capri.Instant {
 			if begun++; begun > last {
@@ -415,23 +353,23 @@ func TestATurnThatDies_loses_no_alert_and_doubles_none(t *testing.T) {
 		service := timeout.Service{Store: w.Again(t), Zone: time.UTC}
 		turn := func() error {
 			begun = 0
-			ctx, die = context.WithCancel(w.ctx)
+			ctx, die = context.WithCancel(w.Ctx)
 			defer die()
-			_, err := service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: w.lease})
+			_, err := service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: w.Leads})
 			return err
 		}
 		for ; last < 3; last++ {
-			before := w.count("batch_deadline")
+			before := w.Count("batch_deadline")
 			require.ErrorIs(t, turn(), context.Canceled)
-			require.Equal(t, 500*last, before-w.count("batch_deadline"), "each page that was written is done with")
+			require.Equal(t, 500*last, before-w.Count("batch_deadline"), "each page that was written is done with")
 		}
 		last = 100
 		require.NoError(t, turn())
-		require.Zero(t, w.count("batch_deadline"))
-		require.Equal(t, n+n/2, w.count("alert"))
-		require.Equal(t, n+n/2, w.count("batch_event"))
-		require.Equal(t, n, w.count("task_work WHERE dependency_timeout_at IS NOT NULL AND finish_state IN (4, 5)"))
-		require.Equal(t, n/2, w.count("task_work WHERE output_timeout_at IS NOT NULL"))
+		require.Zero(t, w.Count("batch_deadline"))
+		require.Equal(t, n+n/2, w.Count("alert"))
+		require.Equal(t, n+n/2, w.Count("batch_event"))
+		require.Equal(t, n, w.Count("task_work WHERE dependency_timeout_at IS NOT NULL AND finish_state IN (4, 5)"))
+		require.Equal(t, n/2, w.Count("task_work WHERE output_timeout_at IS NOT NULL"))
 	})
 }
 
@@ -441,8 +379,8 @@ func TestTurns_beside_others_that_make_and_end_batches_miss_nothing(t *testing.T
 		task := w.Task(t, nil)
 		var waiting, ended []*capri.NewBatch
 		for range makers * times * n {
-			waiting = append(waiting, w.batch(task, unmet, due(capri.OutputDeadline, 0), due(capri.DependencyDeadline, 0)))
-			ended = append(ended, w.batch(task, due(capri.OutputDeadline, 0)))
+			waiting = append(waiting, w.NewBatch(task, unmet, due(capri.OutputDeadline, 0), due(capri.DependencyDeadline, 0)))
+			ended = append(ended, w.NewBatch(task, due(capri.OutputDeadline, 0)))
 		}
 		var making sync.WaitGroup
 		for i := range makers {
@@ -450,13 +388,13 @@ func TestTurns_beside_others_that_make_and_end_batches_miss_nothing(t *testing.T
 			making.Go(func() {
 				for k := range times {
 					from, to := (i*times+k)*n, (i*times+k+1)*n
-					_, err := s.InsertBatches(w.ctx, store.ByPerson("test"), slices.Concat(waiting[from:to], ended[from:to]), nil)
+					_, err := s.InsertBatches(w.Ctx, store.ByPerson("test"), slices.Concat(waiting[from:to], ended[from:to]), nil)
 					if err == nil {
 						ids := make([]capri.BatchID, n)
 						for j, b := range ended[from:to] {
 							ids[j] = b.ID
 						}
-						err = s.Write(w.ctx, "test", "alice", func(tx *store.Tx) error {
+						err = s.Write(w.Ctx, "test", "alice", func(tx *store.Tx) error {
 							_, _, err := tx.RequestKill(ids, "not needed")
 							return err
 						})
@@ -477,13 +415,13 @@ func TestTurns_beside_others_that_make_and_end_batches_miss_nothing(t *testing.T
 			}
 			w.turn()
 		}
-		require.Zero(t, w.count("batch_deadline"))
+		require.Zero(t, w.Count("batch_deadline"))
 		const all = makers * times * n
-		require.Equal(t, all, w.count("alert WHERE kind = 'dependency_timeout'"))
-		require.Equal(t, 2*all, w.count("alert WHERE kind = 'output_timeout'"))
-		require.Equal(t, 2*all, w.count("task_work WHERE output_timeout_at IS NOT NULL"))
-		require.Equal(t, all, w.count("task_work WHERE state = 0 AND finish_state = 5"))
-		require.Equal(t, all, w.count("task_work WHERE state = 3 AND finish_state = 3"))
+		require.Equal(t, all, w.Count("alert WHERE kind = 'dependency_timeout'"))
+		require.Equal(t, 2*all, w.Count("alert WHERE kind = 'output_timeout'"))
+		require.Equal(t, 2*all, w.Count("task_work WHERE output_timeout_at IS NOT NULL"))
+		require.Equal(t, all, w.Count("task_work WHERE state = 0 AND finish_state = 5"))
+		require.Equal(t, all, w.Count("task_work WHERE state = 3 AND finish_state = 3"))
 	})
 }
 
@@ -491,9 +429,9 @@ func TestAStaleLeader_writes_nothing(t *testing.T) {
 	each(t, func(w *world) {
 		id := w.one(unmet, due(capri.DependencyDeadline, time.Minute))
 		w.Clock.Advance(time.Minute)
-		old := w.lease
-		w.lease = w.Lease(t, "timeout")
-		_, err := w.service.Run(w.ctx, services.Turn{Now: w.Clock.Now(), Lease: old})
+		old := w.Leads
+		w.Lead()
+		_, err := w.service.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: old})
 		require.ErrorIs(t, err, capri.ErrStaleEpoch)
 		require.Empty(t, w.alerts(id))
 		require.Equal(t, map[string]int{"dependency_timeout": 1}, w.turn().Counts)
