@@ -280,7 +280,7 @@ func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
 
 // byJob describes operations of jobs.
 func byJob(op *huma.Operation) {
-	op.Description = "For jobs: Authorization: Bearer $CAPRI_ATTEMPT_TOKEN. The token is good for that attempt alone, while it runs."
+	op.Description = "Needs the role job and no other: Authorization: Bearer $CAPRI_ATTEMPT_TOKEN. The token is good for that attempt alone, while it runs."
 }
 
 type userCodeInput struct{ Body wire.UserCode }

@@ -18,6 +18,7 @@ import (
 	"capri/sql/sqltest"
 	"capri/sql/store"
 	"capri/wake"
+	"capri/worker/shim"
 )
 
 func TestMain(m *testing.M) {
@@ -132,6 +133,9 @@ func (n *node) retire() {
 				p.Signal(os.Interrupt) // nothing: shims ignore it; the next is for them
 				p.Kill()
 			}
+		}
+		if r, err := shim.ReadJournal(dir); err == nil {
+			_, _ = shim.RemoveCgroup(r.Life.Cgroup) // what main processes had started
 		}
 	}
 }
