@@ -16,8 +16,9 @@ type Node struct {
 	CheckInterval int     // seconds between beats
 	Beat          int64   // counter of beats; observers watch it move
 	Lost          bool
-	Draining      bool // is_stop: takes nothing new
-	Left          bool // its worker stopped in order (boot_id is empty) and has not come back
+	Draining      bool   // is_stop: takes nothing new
+	ShortOf       string // why it takes nothing new by itself ("its disk has 12 MB left"); "": it does
+	Left          bool   // its worker stopped in order (boot_id is empty) and has not come back
 	StopTime      Instant
 	StartTime     Instant
 	MemoryMB      int // total

@@ -124,6 +124,8 @@ type Worker struct {
 	PassEnv        []string      `conf:"pass_env"`
 	KeepDays       int           `conf:"keep_days"`
 	LogLimitMB     int           `conf:"log_limit_mb"`
+	MinFreeMB      int           `conf:"min_free_mb"`
+	MaxLoadPercent int           `conf:"max_load_percent"`
 	OverMemory     string        `conf:"over_memory"`
 	Cgroups        string        `conf:"cgroups"`
 	HTTPAllow      []string      `conf:"http_allow"`
@@ -275,6 +277,7 @@ func Default() *Config {
 			PassEnv:        []string{"LANG", "LC_ALL", "TZ"},
 			KeepDays:       7,
 			LogLimitMB:     512,
+			MinFreeMB:      64,
 			OverMemory:     OverMemoryTell,
 			Cgroups:        CgroupsAuto,
 		},

@@ -78,6 +78,8 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	}
 	check(c.Worker.KeepDays >= 1 && c.Worker.KeepDays <= 3650, "worker.keep_days", strconv.Itoa(c.Worker.KeepDays), "1 to 3650 days")
 	check(c.Worker.LogLimitMB >= 0 && c.Worker.LogLimitMB <= 1<<20, "worker.log_limit_mb", strconv.Itoa(c.Worker.LogLimitMB), "1 to 1048576 MB, or 0 for no limit")
+	check(c.Worker.MinFreeMB >= 1, "worker.min_free_mb", strconv.Itoa(c.Worker.MinFreeMB), "1 or more MB")
+	check(c.Worker.MaxLoadPercent >= 0, "worker.max_load_percent", strconv.Itoa(c.Worker.MaxLoadPercent), "percent of the CPUs such as 200, or 0 for no limit")
 	check(oneOf(c.Worker.OverMemory, OverMemoryTell, OverMemoryEnd), "worker.over_memory", c.Worker.OverMemory, "tell (people are told of the job) or end (it is ended, too)")
 	check(oneOf(c.Worker.Cgroups, CgroupsAuto, CgroupsOff), "worker.cgroups", c.Worker.Cgroups, "auto (where they can be had) or off")
 	for _, network := range c.Worker.HTTPAllow {

@@ -103,7 +103,8 @@ type node struct {
 	name         string
 	up           bool // neither lost nor stopped
 	stopped      bool
-	accepts      bool // up, not draining
+	accepts      bool // up, not draining, not short
+	short        bool // takes nothing by its own word
 	slots, free  int
 	memory, left int // memory 0: not limited
 	pool         *group
@@ -160,14 +161,14 @@ func NewPlanner(facts *Facts, rng *rand.Rand) *Planner {
 	slices.SortFunc(sorted, func(a, b capri.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for i, n := range sorted {
 		load := facts.Loads[n.Name]
-		accepts := !n.Lost && !n.Left && !n.Draining
+		accepts := !n.Lost && !n.Left && !n.Draining && n.ShortOf == ""
 		g := p.pools[n.Pool]
 		if g == nil {
 			g = &group{what: "pool " + n.Pool, key: n.Pool, last: -1}
 			p.pools[n.Pool] = g
 		}
 		p.nodes[i] = node{
-			name: n.Name, up: !n.Lost && !n.Left, stopped: n.Left, accepts: accepts, pool: g, placeInPool: len(g.members),
+			name: n.Name, up: !n.Lost && !n.Left, stopped: n.Left, short: n.ShortOf != "", accepts: accepts, pool: g, placeInPool: len(g.members),
 			slots: n.Slots, free: max(0, n.Slots-load.Slots),
 			memory: n.MemoryMB, left: max(0, n.MemoryMB-load.MemoryMB),
 		}

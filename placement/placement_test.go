@@ -23,6 +23,7 @@ func TestWhyABatchIsNotPlaced(t *testing.T) {
 	big := capri.Node{Name: "n2", Pool: "default", Slots: 8, MemoryMB: 16384}
 	lost := func(n capri.Node) capri.Node { n.Lost = true; return n }
 	draining := func(n capri.Node) capri.Node { n.Draining = true; return n }
+	short := func(n capri.Node) capri.Node { n.ShortOf = "its disk has 12 MB left"; return n }
 	full := map[string]capri.Load{"n1": {Slots: 4, MemoryMB: 1000}}
 
 	for _, c := range []struct {
@@ -51,6 +52,8 @@ func TestWhyABatchIsNotPlaced(t *testing.T) {
 			want: "no such pool: gpu has no node"},
 		{sentence: "all nodes are lost", facts: Facts{Nodes: []capri.Node{lost(idle), lost(big)}}, want: "all nodes of pool default are lost"},
 		{sentence: "all nodes are draining", facts: Facts{Nodes: []capri.Node{draining(idle), draining(big)}}, want: "all nodes of pool default are draining"},
+		{sentence: "the only one is short of disk", facts: Facts{Nodes: []capri.Node{short(idle)}}, want: "all nodes of pool default are draining or short of disk or CPU"},
+		{sentence: "one is short and another draining", facts: Facts{Nodes: []capri.Node{short(idle), draining(big)}}, want: "all nodes of pool default are draining or short of disk or CPU"},
 		{sentence: "some are lost and the others draining", facts: Facts{Nodes: []capri.Node{lost(idle), draining(big)}},
 			want: "all nodes of pool default are lost or draining"},
 		{sentence: "every slot is taken", facts: Facts{Nodes: []capri.Node{idle}, Loads: full}, want: "no free slot in pool default"},

@@ -31,14 +31,18 @@ func (p *Planner) reason(c class) string {
 	if any(func(n *node) bool { return n.stopped }) {
 		down = "stopped or lost"
 	}
+	rests := "draining"
+	if any(func(n *node) bool { return n.short }) {
+		rests = "draining or short of disk or CPU"
+	}
 	if !any(func(n *node) bool { return n.accepts }) {
 		switch up := any(func(n *node) bool { return n.up }); {
 		case !up:
 			return "all nodes of " + g.what + " are " + down + note
 		case any(func(n *node) bool { return !n.up }):
-			return "all nodes of " + g.what + " are " + down + " or draining" + note
+			return "all nodes of " + g.what + " are " + down + " or " + rests + note
 		}
-		return "all nodes of " + g.what + " are draining" + note
+		return "all nodes of " + g.what + " are " + rests + note
 	}
 	// Could any node do it when idle? If only lost or draining ones could, say that.
 	asks := ""
@@ -52,7 +56,7 @@ func (p *Planner) reason(c class) string {
 	}
 	if asks != "" {
 		if any(func(n *node) bool { return n.has(c.slots, c.memory) }) {
-			return asks + ", and the nodes of " + g.what + " that have so much are " + down + " or draining" + note
+			return asks + ", and the nodes of " + g.what + " that have so much are " + down + " or " + rests + note
 		}
 		return asks + ", but no node of " + g.what + " has that much at all" + note
 	}

@@ -446,6 +446,8 @@ func noNode(b store.BatchRow, nodes []capri.Node) (Cause, bool) {
 			there = append(there, n.Name+" has stopped")
 		case n.Draining:
 			there = append(there, n.Name+" is draining")
+		case n.ShortOf != "":
+			there = append(there, n.Name+" takes nothing: "+n.ShortOf)
 		default:
 			return Cause{}, false
 		}

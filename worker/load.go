@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -28,6 +29,34 @@ func (w *Worker) measure(n *capri.Node) {
 	}
 	n.DiskFreeMB, _ = w.diskFree()
 	n.TaskNum = w.table.jobs()
+	n.ShortOf = w.shortOf(n)
+}
+
+// shortOf says what keeps the node from taking anything new; "" is nothing. It begins to take again when it has clearly
+// more than the least: at the edge it would take a batch, be short for it, and give it back, again and again.
+func (w *Worker) shortOf(n *capri.Node) (why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	least, most := w.o.MinFreeMB, w.o.MaxLoad
+	if w.short {
+		least, most = least+least/2, most*0.8
+	}
+	free, err := w.diskFree()
+	switch {
+	case err == nil && free < least:
+		why = fmt.Sprintf("its disk has %d MB left (worker.min_free_mb is %d)", free, w.o.MinFreeMB)
+	case most > 0 && n.CPULoad > most:
+		why = fmt.Sprintf("its load is %.0f%% of its CPUs (worker.max_load_percent is %.0f)", 100*n.CPULoad, 100*w.o.MaxLoad)
+	}
+	if now := why != ""; now != w.short {
+		w.short = now
+		if now {
+			w.log.Warn("takes nothing new", "node", w.node, "why", why)
+		} else {
+			w.log.Info("takes batches again", "node", w.node)
+		}
+	}
+	return why
 }
 
 // memory gives the machine's memory and how much of it a new process could have, in MB.

@@ -68,9 +68,10 @@ type Options struct {
 
 	LogLimitMB int64 // of disk for each of a job's two logs; 0: no limit
 
-	KeepDays  int    // how long logs of finished attempts stay; default 7
-	MinFreeMB int64  // of disk, or it takes no jobs; default 64
-	ShimPath  string // default: capri-shim beside this program
+	KeepDays  int     // how long logs of finished attempts stay; default 7
+	MinFreeMB int64   // of disk, or it takes no jobs; default 64
+	MaxLoad   float64 // of one minute for each CPU, above which it takes no jobs; 0: never mind
+	ShimPath  string  // default: capri-shim beside this program
 
 	Log *slog.Logger
 
@@ -88,7 +89,7 @@ func FromConfig(c *conf.Config) Options {
 		Files:          FilesFromConfig(c),
 		DefaultAccount: c.Worker.DefaultAccount, Path: c.Worker.Path, PassEnv: c.Worker.PassEnv,
 		Clients: c.Worker.Clients.ByName(), HTTPAllow: c.Worker.HTTPAllow,
-		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB),
+		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB), MinFreeMB: int64(c.Worker.MinFreeMB), MaxLoad: float64(c.Worker.MaxLoadPercent) / 100,
 		BeatInterval: c.Node.BeatInterval, KillGrace: c.Node.KillGrace,
 		StartWithin: c.Node.StartWithin, KillAfter: c.Node.KillAfter, LeaseWait: c.Node.OnLeaseLost == conf.LeaseWait,
 		EndOverMemory: c.Worker.OverMemory == conf.OverMemoryEnd, NoCgroups: c.Worker.Cgroups == conf.CgroupsOff,
@@ -219,6 +220,7 @@ type Worker struct {
 	boot     string    // of the registration; "" while it is not ours
 	pauseTil time.Time // nothing is claimed before
 	audited  time.Time // when we last compared ourselves with the database
+	short    bool      // it takes nothing new: see shortOf
 	closed   bool
 }
 

@@ -20,6 +20,7 @@ type Node struct {
 	Lost          bool       `json:"lost"`
 	Left          bool       `json:"left" doc:"its worker stopped in order and has not come back"`
 	IsStop        bool       `json:"is_stop" doc:"draining: takes nothing new"`
+	ShortOf       string     `json:"short_of" doc:"why it takes nothing new by itself"`
 	StopTime      *time.Time `json:"stop_time"`
 	StartTime     *time.Time `json:"start_time"`
 	Memory        int        `json:"memory" doc:"MB"`
@@ -33,7 +34,7 @@ type Node struct {
 func NodeOf(n *capri.Node, zone *time.Location) Node {
 	return Node{
 		Host: n.Name, IP: n.IP, Port: n.Port, Pool: n.Pool, Slots: n.Slots, BootID: n.BootID, Beat: n.Beat,
-		LastCheckTime: At(n.LastCheckTime, zone), CheckInterval: n.CheckInterval, Lost: n.Lost, Left: n.Left, IsStop: n.Draining,
+		LastCheckTime: At(n.LastCheckTime, zone), CheckInterval: n.CheckInterval, Lost: n.Lost, Left: n.Left, IsStop: n.Draining, ShortOf: n.ShortOf,
 		StopTime: At(n.StopTime, zone), StartTime: At(n.StartTime, zone), Memory: n.MemoryMB, CPULoad: n.CPULoad,
 		MemoryLoad: n.MemoryLoad, DiskFree: n.DiskFreeMB, TaskNum: n.TaskNum,
 	}

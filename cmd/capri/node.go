@@ -49,6 +49,8 @@ func newNodeCommand(a *app) *cobra.Command {
 					state = "stopped"
 				case n.IsStop:
 					state = "draining"
+				case n.ShortOf != "":
+					state = "short: " + n.ShortOf
 				}
 				g.add(n.Host, state, n.Pool, n.TaskNum, n.Slots, fmt.Sprintf("%.0f%%", 100*n.CPULoad), fmt.Sprintf("%.0f%%", 100*n.MemoryLoad), fmt.Sprintf("%d MB", n.DiskFree), n.LastCheckTime)
 			}

@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) ([]Figure, error) {
 	}
 	steps := []step{
 		{"generate", b.generate}, {"meet", b.meet}, {"ready", b.ready}, {"dispatch", b.dispatch},
-		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"workload", b.workload},
+		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload},
 	}
 	kinds := []string{"sqlite"}
 	if o.MySQL != "" {

@@ -26,6 +26,9 @@ import (
 // home is a directory that jobs of any account can reach.
 func (b *Bench) home() string {
 	dir, err := os.MkdirTemp(b.Dir, "capri-bench-")
+	if err == nil {
+		dir, err = filepath.Abs(dir) // jobs run elsewhere
+	}
 	if err != nil {
 		panic(err)
 	}

@@ -41,7 +41,7 @@ files               : capri
 files/local         : capri files
 files/hdfs          : capri conf files HDFS
 sql/schema          : capri sql/dialect SQL
-sql/store           : capri internal/failpoint sql/dialect SQL SYNC
+sql/store           : capri internal/failpoint sql/dialect SQL SYNC JSON
 birth               : capri cron calendar lineage sql/store
 why                 : capri cron calendar placement sql/store
 wake                : capri REDIS
@@ -108,6 +108,7 @@ var groups = map[string][]string{
 	"GOCRON":    {"github.com/go-co-op/gocron/..."},
 	"HTTP":      {"github.com/go-chi/chi/...", "github.com/danielgtaylor/huma/..."},
 	"HDFS":      {"github.com/colinmarc/hdfs/...", "github.com/jcmturner/gokrb5/..."},
+	"JSON":      {"github.com/go-json-experiment/..."},
 	"CLI":       {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
 	"YAML":      {"go.yaml.in/yaml/..."},
 	"MAIL":      {"gopkg.in/gomail.v2"},

@@ -4,8 +4,9 @@
 //	<task>_<batch id>_<attempt>.out.log   when it is done: nothing is added any more
 //
 // and the same with .err. It promises that a reader needs as much memory as it asks for, however big the file
-// and however long its lines, that an offset stays good across the renaming, and that nothing outside the
-// directory is read or written, whatever a name says. It leaves to others who may read a log and when Clean is due.
+// and however long its lines, that an offset stays good across the renaming, that nothing outside the
+// directory is read or written, whatever a name says, and that keys of Capri in a log are not shown. It leaves to others who
+// may read a log and when Clean is due.
 package logs
 
 import (
@@ -202,13 +203,17 @@ func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 		return c, nil
 	}
 	want = min(want, from-offset)
-	c := Chunk{Data: make([]byte, want), Size: size}
-	n, err := f.ReadAt(c.Data, offset)
+	c := Chunk{Size: size}
+	before := min(offset, mostSecret)
+	text := make([]byte, before+want+mostSecret)
+	n, err := f.ReadAt(text, offset-before)
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the job truncated its own output
 		return Chunk{}, fmt.Errorf("read log %s: %w", name, err)
 	}
-	c.Data = c.Data[:n]
-	c.Next = offset + int64(n)
+	mask(text[:n])
+	read := max(0, min(want, int64(n)-before))
+	c.Data = text[before : before+read : before+read]
+	c.Next = offset + read
 	c.Complete = finished && c.Next >= size
 	return c, nil
 }
