@@ -1,6 +1,10 @@
 package capri
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Node is a worker's registration: a row of capri_schedul_cluster. It is one data directory; BootID is new
 // with every life of the process that holds that directory's lock.
@@ -19,6 +23,7 @@ type Node struct {
 	Draining      bool   // is_stop: takes nothing new
 	ShortOf       string // why it takes nothing new by itself ("its disk has 12 MB left"); "": it does
 	Left          bool   // its worker stopped in order (boot_id is empty) and has not come back
+	Clients       string // of job types, those that it has, with commas between them; "-": none; "?": it did not say
 	StopTime      Instant
 	StartTime     Instant
 	MemoryMB      int // total
@@ -40,4 +45,9 @@ type Load struct {
 	Batches  int
 	Slots    int
 	MemoryMB int
+}
+
+// HasClient tells whether a node has a client of JobClients. One that did not say may have it.
+func (n *Node) HasClient(name string) bool {
+	return n.Clients == "?" || slices.Contains(strings.Split(n.Clients, ","), name)
 }

@@ -70,6 +70,9 @@ var (
 	JobTypeAliases = map[string]string{"command": "shell", "presto": "trino"}
 )
 
+// JobClients are the programs that a node needs for jobs of a type, by the names of worker.clients.
+var JobClients = map[string]string{"python": "python", "java": "java", "hive": "hive", "spark": "spark", "trino": "trino", "mapreduce": "hadoop"}
+
 // Input is a path the batch waits for; with Unit it is a window of them.
 type Input struct {
 	Path string  `yaml:"path" json:"path"`                     // template of the interval's (in a window: the instance's) start

@@ -160,6 +160,9 @@ func (a *Actions) read(ctx context.Context) (*edit, definition.Known, error) {
 	if known.Now, err = a.store.Now(ctx); err != nil {
 		return e, known, err
 	}
+	if known.Nodes, err = a.store.Nodes(ctx); err != nil {
+		return e, known, err
+	}
 	tasks, err := a.store.Tasks(ctx, store.TaskFilter{})
 	if err != nil {
 		return e, known, err

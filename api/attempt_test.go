@@ -50,6 +50,9 @@ func TestA_job_speaks_of_its_own_attempt_and_of_nothing_else(t *testing.T) {
 		require.Equal(t, 422, say(token, "POST", "/attempt/progress", `{"percent":101}`).Code)
 		require.Equal(t, 204, say(token, "POST", "/attempt/progress", `{"percent":42}`).Code)
 		require.Equal(t, 42, w.Batch(coded.Batch).Progress)
+		require.Equal(t, 422, say(token, "POST", "/attempt/application", `{"id":"a b"}`).Code)
+		require.Equal(t, 204, say(token, "POST", "/attempt/application", `{"id":"application_17_0042"}`).Code)
+		require.Equal(t, "application_17_0042", w.Batch(coded.Batch).ApplicationID)
 		require.Equal(t, 204, say(token, "POST", "/attempt/code", `{"code":3,"message":"no rows"}`).Code)
 		require.Equal(t, 409, say(store.AttemptToken(secret, plain), "POST", "/attempt/code", `{"code":0}`).Code, "its task is judged by the exit code")
 

@@ -45,6 +45,7 @@ func (s *server) batchOperations() {
 	register(s, auth.Member, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
 	register(s, auth.Job, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent), byJob)
 	register(s, auth.Job, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent), byJob)
+	register(s, auth.Job, http.MethodPost, "/attempt/application", "report-application", "What the caller's own attempt has started elsewhere", s.application, status(http.StatusNoContent), byJob)
 	register(s, auth.Member, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
 }
 
@@ -276,6 +277,12 @@ func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
 		}
 	}
 	return nil, s.Actions.QualityVerdict(ctx, who(ctx), capri.BatchID(in.ID), in.Body.Ask, in.Body.Verdict, in.Body.Reason)
+}
+
+type applicationInput struct{ Body wire.Application }
+
+func (s *server) application(ctx context.Context, in *applicationInput) (*none, error) {
+	return nil, s.Store.ReportApplication(ctx, auth.From(ctx).Attempt, in.Body.ID)
 }
 
 // byJob describes operations of jobs.

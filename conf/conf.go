@@ -124,6 +124,8 @@ type Worker struct {
 	PassEnv        []string      `conf:"pass_env"`
 	KeepDays       int           `conf:"keep_days"`
 	LogLimitMB     int           `conf:"log_limit_mb"`
+	LogStore       string        `conf:"log_store"`
+	LogStoreDays   int           `conf:"log_store_days"`
 	MinFreeMB      int           `conf:"min_free_mb"`
 	MaxLoadPercent int           `conf:"max_load_percent"`
 	OverMemory     string        `conf:"over_memory"`
@@ -277,6 +279,7 @@ func Default() *Config {
 			PassEnv:        []string{"LANG", "LC_ALL", "TZ"},
 			KeepDays:       7,
 			LogLimitMB:     512,
+			LogStoreDays:   30,
 			MinFreeMB:      64,
 			OverMemory:     OverMemoryTell,
 			Cgroups:        CgroupsAuto,

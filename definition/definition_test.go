@@ -345,3 +345,29 @@ func TestTheExamplesOfTheDocumentationAreTaken(t *testing.T) {
 		assert.NotZero(t, seen[name], "no example of %s", name)
 	}
 }
+
+func TestAClient_that_nodes_lack_is_warned_of(t *testing.T) {
+	k := known()
+	k.Nodes = []capri.Node{
+		{Name: "n1", Pool: "default", Clients: "python,java"}, {Name: "n2", Pool: "default", Clients: "python,java,hive"}, {Name: "n3", Pool: "default", Clients: "?"},
+		{Name: "n4", Pool: "default", Clients: "-", Lost: true}, {Name: "n5", Pool: "bare", Clients: "-"},
+	}
+	for task, want := range map[string]string{
+		"job: {type: shell, command: x}":                                       "",
+		"job: {type: python, command: x}":                                      "",
+		"job: {type: hive, command: x}":                                        "of the nodes that may run it n1 have no hive, and its batches fail there",
+		"job: {type: hive, command: x}, worker: {nodes: [n2]}":                 "",
+		"job: {type: mapreduce, command: x.jar}, worker: {nodes: [n1, n2]}":    "none of the nodes that may run it (n1, n2) has hadoop",
+		"job: {type: python, command: x}, worker: {pool: bare}":                "none of the nodes that may run it (n5) has python",
+		"job: {type: presto, command: x}, worker: {pool: nobody_has_this_one}": "",
+	} {
+		_, warnings, err := Check(yamlOf("tasks: [{name: a, period: day, "+task+"}]"), k)
+		require.NoError(t, err, task)
+		if want == "" {
+			assert.Empty(t, warnings, task)
+			continue
+		}
+		require.Len(t, warnings, 1, task)
+		assert.Contains(t, warnings[0], "t.yaml:1: task a: job.type: "+want)
+	}
+}

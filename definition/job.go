@@ -230,3 +230,37 @@ func fillHTTP(h *capri.HTTP) {
 		h.Poll.LimitMinutes = cmp.Or(h.Poll.LimitMinutes, 60)
 	}
 }
+
+// clients warns of a task whose nodes lack the program that its type needs.
+func (v *validator) clients(s *capri.Spec) {
+	needed := capri.JobClients[s.Job.Type]
+	if needed == "" {
+		return
+	}
+	var of, without []string
+	for _, n := range v.known.Nodes {
+		if n.Lost || len(s.Worker.Nodes) > 0 && !slices.Contains(s.Worker.Nodes, n.Name) || len(s.Worker.Nodes) == 0 && n.Pool != s.Worker.Pool {
+			continue
+		}
+		of = append(of, n.Name)
+		if !n.HasClient(needed) {
+			without = append(without, n.Name)
+		}
+	}
+	switch {
+	case len(without) == 0:
+	case len(without) == len(of):
+		v.warn("job.type", "none of the nodes that may run it (%s) has %s: its batches will fail; install it there, or set worker.clients.%s", some(of), needed, needed)
+	default:
+		v.warn("job.type", "of the nodes that may run it %s have no %s, and its batches fail there: install it, set worker.clients.%s, or name the others in worker.nodes or a pool", some(without), needed, needed)
+	}
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

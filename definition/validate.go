@@ -31,6 +31,8 @@ type Known struct {
 	Owners map[string]string      // user → department, "" for none
 	Grants map[Grant]bool
 
+	Nodes []capri.Node // that are registered: what none of them can run is warned of
+
 	WithoutHDFS bool // no name-node is configured: hdfs:// paths are warned of
 }
 
@@ -168,6 +170,7 @@ func (v *validator) spec(s *capri.Spec) {
 	v.alert(&s.Alert)
 	v.valid(&s.Valid)
 	v.notYet(s)
+	v.clients(s)
 }
 
 // notYet warns of what a definition may say already and this version cannot do: nothing waits or fails without a word.

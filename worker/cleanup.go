@@ -62,6 +62,9 @@ func (w *Worker) cleanNow(now time.Time) {
 	if err != nil {
 		w.log.Warn("clean up the data directory", "err", err)
 	}
+	if w.ships != nil {
+		go w.ships.clean(now.AddDate(0, 0, -w.o.LogStoreDays), held) // a store that hangs holds up nobody
+	}
 	// Also after an error: what could not be removed now is tried again tomorrow, and not each second.
 	if err := os.WriteFile(w.directory.in(cleanedFile), []byte(strconv.FormatInt(now.UnixMilli(), 10)+"\n"), 0o600); err != nil {
 		w.log.Warn("note that the data directory was cleaned up", "err", err)

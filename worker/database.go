@@ -18,6 +18,7 @@ type Database interface {
 	Beat(ctx context.Context, n capri.Node) (ok bool, err error)
 	Now(ctx context.Context) (capri.Instant, error)
 	ReportInventory(ctx context.Context, node, boot string, attempts []capri.Attempt) error
+	ReportProgress(ctx context.Context, a capri.Attempt, percent int) error
 	ReportUsage(ctx context.Context, node string, used map[capri.Attempt]store.Usage) error
 	Claim(ctx context.Context, node, boot string, limit int) ([]store.Claimed, error)
 	Start(ctx context.Context, node, boot string, attempts []capri.Attempt) ([]capri.Attempt, error)

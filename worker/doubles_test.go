@@ -61,6 +61,13 @@ func (d *awayDatabase) ReportInventory(ctx context.Context, node, boot string, a
 	return d.Database.ReportInventory(ctx, node, boot, attempts)
 }
 
+func (d *awayDatabase) ReportProgress(ctx context.Context, a capri.Attempt, percent int) error {
+	if err := d.err(); err != nil {
+		return err
+	}
+	return d.Database.ReportProgress(ctx, a, percent)
+}
+
 func (d *awayDatabase) ReportUsage(ctx context.Context, node string, used map[capri.Attempt]store.Usage) error {
 	if err := d.err(); err != nil {
 		return err

@@ -260,6 +260,7 @@ func (w *Worker) closeLogs(e ending) {
 	if err := w.logs.Finish(names...); err != nil {
 		w.log.Warn("mark logs as done", "attempt", e.Attempt.String(), "err", err)
 	}
+	w.ships.put(names)
 }
 
 // strayLogs finds the logs of an attempt whose task nobody remembers.

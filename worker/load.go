@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"capri"
+	"capri/worker/job"
 )
 
 // measure fills in what a beat tells of this machine. What cannot be read stays 0: a beat is not to fail for it.
@@ -30,6 +32,19 @@ func (w *Worker) measure(n *capri.Node) {
 	n.DiskFreeMB, _ = w.diskFree()
 	n.TaskNum = w.table.jobs()
 	n.ShortOf = w.shortOf(n)
+}
+
+// clients names the clients that are here, for those who define tasks. What is installed later counts from the next start
+// on for them, and at once for jobs.
+func (w *Worker) clients() string {
+	find := job.Clients{Path: w.o.Path, Configured: w.o.Clients}
+	names := []string{}
+	for _, name := range job.ClientNames {
+		if _, err := find.Find(name); err == nil {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ","), "-")
 }
 
 // shortOf says what keeps the node from taking anything new; "" is nothing. It begins to take again when it has clearly

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"capri"
 	"capri/sql/store"
@@ -25,5 +27,27 @@ func (w *Worker) readLog(task string, a capri.Attempt, s logs.Stream, offset int
 		return nil, 0, false, err
 	}
 	c, err := w.logs.ReadAt(name, offset, limit)
+	return c.Data, c.Next, c.Complete, err
+}
+
+// ReadKeptLog is ReadLog from the log store at path, for nodes that do not answer.
+func ReadKeptLog(path, node string, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) (data []byte, next int64, complete bool, err error) {
+	stream := logs.Out
+	if stderr {
+		stream = logs.Err
+	}
+	name, err := logs.Name(batch.Task, capri.Attempt{Batch: batch.ID, Number: attempt}, stream)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if _, err := os.Stat(filepath.Join(path, node)); err != nil {
+		return nil, 0, false, capri.NotFound("the log store has nothing of node %s", node)
+	}
+	kept, err := logs.OpenStore(path, node)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	defer kept.Close()
+	c, err := kept.ReadAt(name, offset, limit)
 	return c.Data, c.Next, c.Complete, err
 }

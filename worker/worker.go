@@ -66,7 +66,9 @@ type Options struct {
 	EndOverMemory bool // a job that has more memory than its task asks for is ended; else people are told
 	NoCgroups     bool // of supervisor.Options
 
-	LogLimitMB int64 // of disk for each of a job's two logs; 0: no limit
+	LogStore     string // directory that outlives the node, into which logs are copied; "": none
+	LogStoreDays int    // how long they stay there; default 30
+	LogLimitMB   int64  // of disk for each of a job's two logs; 0: no limit
 
 	KeepDays  int     // how long logs of finished attempts stay; default 7
 	MinFreeMB int64   // of disk, or it takes no jobs; default 64
@@ -89,7 +91,7 @@ func FromConfig(c *conf.Config) Options {
 		Files:          FilesFromConfig(c),
 		DefaultAccount: c.Worker.DefaultAccount, Path: c.Worker.Path, PassEnv: c.Worker.PassEnv,
 		Clients: c.Worker.Clients.ByName(), HTTPAllow: c.Worker.HTTPAllow,
-		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB), MinFreeMB: int64(c.Worker.MinFreeMB), MaxLoad: float64(c.Worker.MaxLoadPercent) / 100,
+		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB), LogStore: c.Worker.LogStore, LogStoreDays: c.Worker.LogStoreDays, MinFreeMB: int64(c.Worker.MinFreeMB), MaxLoad: float64(c.Worker.MaxLoadPercent) / 100,
 		BeatInterval: c.Node.BeatInterval, KillGrace: c.Node.KillGrace,
 		StartWithin: c.Node.StartWithin, KillAfter: c.Node.KillAfter, LeaseWait: c.Node.OnLeaseLost == conf.LeaseWait,
 		EndOverMemory: c.Worker.OverMemory == conf.OverMemoryEnd, NoCgroups: c.Worker.Cgroups == conf.CgroupsOff,
@@ -143,6 +145,9 @@ func (o *Options) fill() error {
 	defaults(&o.usage, 30*time.Second)
 	if o.KeepDays <= 0 {
 		o.KeepDays = conf.Default().Worker.KeepDays
+	}
+	if o.LogStoreDays <= 0 {
+		o.LogStoreDays = conf.Default().Worker.LogStoreDays
 	}
 	if o.ClaimLimit <= 0 {
 		o.ClaimLimit = 100
@@ -202,6 +207,7 @@ type Worker struct {
 	shims     *supervisor.Supervisor
 	table     *table
 	jobDirs   *jobDirs
+	ships     *shipper // nil: there is no log store
 	lease     lease
 	looks     looks
 	health    health
@@ -254,6 +260,9 @@ func New(o Options) (*Worker, error) {
 		starts:   newQueue[*attempt](pace), backs: newQueue[giveBack](pace), ends: newQueue[ending](pace),
 		preps: make(chan struct{}, 64), freed: make(chan struct{}, 1),
 		disowned: make(chan struct{}, 1),
+	}
+	if o.LogStore != "" {
+		w.ships = newShipper(w)
 	}
 	if dir := d.passableFor(); dir != "" && os.Geteuid() == 0 {
 		w.log.Warn("jobs of other accounts cannot reach their directories: let others pass through (chmod o+x)", "directory", dir)
@@ -335,6 +344,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	beats.Go(func() { w.reportInventories(ctx) })
 	beats.Go(func() { w.reportUsage(ctx) })
 	beats.Go(func() { w.trimRunning(ctx) })
+	beats.Go(func() { w.watchProgress(ctx) })
+	defer w.ships.start()()
 	beats.Go(func() { w.cleanUp(ctx) })
 	exits.Go(func() { w.readExits(ctx) })
 	var starter sync.WaitGroup
@@ -398,6 +409,7 @@ func (w *Worker) register(ctx context.Context) error {
 	}
 	n := w.o.Node
 	n.BootID = random()
+	n.Clients = w.clients()
 	w.measure(&n)
 	at, err := w.enter(ctx, n)
 	if err != nil {

@@ -168,6 +168,11 @@ type Progress struct {
 	Percent int `json:"percent" minimum:"0" maximum:"100"`
 }
 
+// Application is what a job has started elsewhere.
+type Application struct {
+	ID string `json:"id" minLength:"1" maxLength:"190" pattern:"^[A-Za-z0-9][A-Za-z0-9_.:-]*$" doc:"an application on YARN, or a query"`
+}
+
 // Why is the answer to "why is it not running?".
 type Why struct {
 	Batch      Batch      `json:"batch"`

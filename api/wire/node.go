@@ -20,6 +20,7 @@ type Node struct {
 	Lost          bool       `json:"lost"`
 	Left          bool       `json:"left" doc:"its worker stopped in order and has not come back"`
 	IsStop        bool       `json:"is_stop" doc:"draining: takes nothing new"`
+	Clients       string     `json:"clients" doc:"programs for job types that it has, with commas between them; -: none; ?: it did not say"`
 	ShortOf       string     `json:"short_of" doc:"why it takes nothing new by itself"`
 	StopTime      *time.Time `json:"stop_time"`
 	StartTime     *time.Time `json:"start_time"`
@@ -34,7 +35,7 @@ type Node struct {
 func NodeOf(n *capri.Node, zone *time.Location) Node {
 	return Node{
 		Host: n.Name, IP: n.IP, Port: n.Port, Pool: n.Pool, Slots: n.Slots, BootID: n.BootID, Beat: n.Beat,
-		LastCheckTime: At(n.LastCheckTime, zone), CheckInterval: n.CheckInterval, Lost: n.Lost, Left: n.Left, IsStop: n.Draining, ShortOf: n.ShortOf,
+		LastCheckTime: At(n.LastCheckTime, zone), CheckInterval: n.CheckInterval, Lost: n.Lost, Left: n.Left, IsStop: n.Draining, ShortOf: n.ShortOf, Clients: n.Clients,
 		StopTime: At(n.StopTime, zone), StartTime: At(n.StartTime, zone), Memory: n.MemoryMB, CPULoad: n.CPULoad,
 		MemoryLoad: n.MemoryLoad, DiskFree: n.DiskFreeMB, TaskNum: n.TaskNum,
 	}

@@ -142,6 +142,7 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 	if b.Progress > 0 && b.FinishTime == nil {
 		line("progress", fmt.Sprintf("%d %%", b.Progress))
 	}
+	line("application", b.ApplicationID)
 	if b.ActualMemoryMB > 0 {
 		line("had at most", fmt.Sprintf("%d MB in memory, %d processes", b.ActualMemoryMB, max(1, b.ActualProcesses)))
 	}

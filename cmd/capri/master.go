@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -76,7 +77,9 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	defer p.wakeOthers(ctx)() // to the last: the others are woken when the leases were given back
 	err = together(ctx,
 		p.newMaster(name, serverOf(l), false).Run,
-		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret})) })
+		func(ctx context.Context) error {
+			return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret, c.Worker.LogStore}))
+		})
 	p.log.Info("stopped", "err", err)
 	return err
 }
@@ -102,6 +105,7 @@ func (p *process) wakeOthers(ctx context.Context) (stop func()) {
 type nodeLogs struct {
 	store  *store.Store
 	secret []byte
+	kept   string // the log store; "": there is none
 }
 
 func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) ([]byte, int64, bool, error) {
@@ -130,5 +134,12 @@ func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt in
 		}
 		return capri.Node{}, err
 	}}
-	return remote.ReadLog(ctx, node, batch, attempt, stderr, offset, limit)
+	data, next, complete, err := remote.ReadLog(ctx, node, batch, attempt, stderr, offset, limit)
+	if n.kept != "" && (errors.Is(err, capri.ErrUnavailable) || errors.Is(err, capri.ErrNotFound)) {
+		// The node is away, or has cleaned up; what the store has not either, the node's own answer is about.
+		if data, next, complete, e := worker.ReadKeptLog(n.kept, node, batch, attempt, stderr, offset, limit); e == nil {
+			return data, next, complete, nil
+		}
+	}
+	return data, next, complete, err
 }

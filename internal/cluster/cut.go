@@ -61,6 +61,10 @@ func (l link) ReportInventory(ctx context.Context, node, boot string, attempts [
 	return only(l, func() error { return l.to.ReportInventory(ctx, node, boot, attempts) })
 }
 
+func (l link) ReportProgress(ctx context.Context, a capri.Attempt, percent int) error {
+	return only(l, func() error { return l.to.ReportProgress(ctx, a, percent) })
+}
+
 func (l link) ReportUsage(ctx context.Context, node string, used map[capri.Attempt]store.Usage) error {
 	return only(l, func() error { return l.to.ReportUsage(ctx, node, used) })
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 )
 
 var nodeColumns = []string{"host", "ip", "port", "boot_id", "pool", "slots", "last_check_time", "check_interval", "beat", "lost", "is_stop", "stop_time",
-	"start_time", "memory", "cpu_load", "memory_load", "disk_free", "task_num", "kill_after_ms", "kill_grace_ms", "lease_wait", "clock_offset_ms", "lost_at", "short_of"}
+	"start_time", "memory", "cpu_load", "memory_load", "disk_free", "task_num", "kill_after_ms", "kill_grace_ms", "lease_wait", "clock_offset_ms", "lost_at", "short_of", "clients"}
 
 // Nodes lists every registration, by name.
 func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
@@ -22,7 +23,7 @@ func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
 		var killAfter, killGrace, offset int64
 		err := r.Scan(&n.Name, &n.IP, &n.Port, &n.BootID, &n.Pool, &n.Slots, &n.LastCheckTime, &n.CheckInterval, &n.Beat, &n.Lost, &n.Draining, instant{&n.StopTime},
 			&n.StartTime, &n.MemoryMB, &n.CPULoad, &n.MemoryLoad, &n.DiskFreeMB, &n.TaskNum,
-			&killAfter, &killGrace, &n.LeaseWait, &offset, instant{&n.LostAt}, &n.ShortOf)
+			&killAfter, &killGrace, &n.LeaseWait, &offset, instant{&n.LostAt}, &n.ShortOf, &n.Clients)
 		n.KillAfter, n.KillGrace, n.ClockOffset = millis(killAfter), millis(killGrace), millis(offset)
 		n.Host, n.Left = n.Name, n.BootID == ""
 		nodes = append(nodes, n)
@@ -86,7 +87,7 @@ func (s *Store) RegisterNode(ctx context.Context, n capri.Node, directoryID stri
 		values := sq.Eq{"kill_after_ms": n.KillAfter.Milliseconds(), "kill_grace_ms": n.KillGrace.Milliseconds(), "lease_wait": bit(n.LeaseWait), "lost_at": nil,
 			"ip": n.IP, "port": n.Port, "boot_id": n.BootID, "directory_id": directoryID, "pool": n.Pool, "slots": n.Slots,
 			"last_check_time": int64(tx.Now), "check_interval": n.CheckInterval, "lost": 0, "start_time": int64(tx.Now),
-			"memory": n.MemoryMB, "cpu_load": n.CPULoad, "memory_load": n.MemoryLoad, "disk_free": n.DiskFreeMB, "task_num": 0, "short_of": cut(n.ShortOf, 255)}
+			"memory": n.MemoryMB, "cpu_load": n.CPULoad, "memory_load": n.MemoryLoad, "disk_free": n.DiskFreeMB, "task_num": 0, "short_of": cut(n.ShortOf, 255), "clients": cut(cmp.Or(n.Clients, "?"), 255)}
 		if found { // is_stop stays: a drained node that is restarted is still drained
 			_, err = tx.exec(sq.Update("capri_schedul_cluster").SetMap(values).Set("beat", sq.Expr("beat + 1")).Where(sq.Eq{"host": n.Name}))
 			return err

@@ -430,6 +430,15 @@ func (s *Store) ReportProgress(ctx context.Context, a capri.Attempt, percent int
 	})
 }
 
+// ReportApplication keeps the id of what an attempt has started elsewhere, an application on YARN or a query; the newest
+// counts, and an old attempt's word is ignored.
+func (s *Store) ReportApplication(ctx context.Context, a capri.Attempt, id string) error {
+	return s.Write(ctx, "report an application", "job", func(tx *Tx) error {
+		_, err := tx.exec(sq.Update("task_work").Set("application_id", id).Where(sq.Eq{"id": int64(a.Batch), "attempt": a.Number, "state": int(capri.Running)}))
+		return err
+	})
+}
+
 // HeldAttempt is an attempt that a node has claimed and not finished.
 type HeldAttempt struct {
 	capri.Attempt

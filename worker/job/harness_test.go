@@ -39,6 +39,7 @@ type bench struct {
 	t      *testing.T
 	dir    string // of clients
 	allow  []string
+	former string // what the attempt before had started
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 }
@@ -77,7 +78,7 @@ func (b *bench) start(j capri.Job, stdout, stderr io.Writer) *exec.Cmd {
 	}
 	start := capri.InstantOf(time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC))
 	p, err := b.maker().Make(&capri.Task{ID: 1, Version: 1, Spec: capri.Spec{Name: "t", Job: j}},
-		&capri.Batch{ID: 5, BatchNo: "20261120", Attempt: 2, DataStart: start, DataEnd: start.Add(24 * time.Hour), ScheduleTime: start}, dir, nil)
+		&capri.Batch{ID: 5, BatchNo: "20261120", Attempt: 2, ApplicationID: b.former, DataStart: start, DataEnd: start.Add(24 * time.Hour), ScheduleTime: start}, dir, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -422,5 +423,18 @@ func TestWhat_a_runner_is_told_has_its_bound(t *testing.T) {
 	_, err := b.maker().Make(&capri.Task{Spec: capri.Spec{Job: capri.Job{Type: "hive", Command: strings.Repeat("x", 60<<10), Params: map[string]string{"a": strings.Repeat("\x01", 20<<10)}}}}, &capri.Batch{}, "/d", nil)
 	if !errors.Is(err, capri.ErrInvalid) || !strings.Contains(err.Error(), "at most 124 KB") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+func TestJobClients_says_of_each_type_what_it_needs(t *testing.T) {
+	for name, kind := range types {
+		if got := capri.JobClients[name]; got != kind.client {
+			t.Errorf("a %s needs %q, and capri.JobClients says %q", name, kind.client, got)
+		}
+	}
+	for name, client := range capri.JobClients {
+		if !slices.Contains(ClientNames, client) || types[name].client == "" {
+			t.Errorf("%s: %s is no client of a type", name, client)
+		}
 	}
 }

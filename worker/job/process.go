@@ -225,7 +225,7 @@ func (m *Maker) argv(c *compiled, b *capri.Batch) (argv []string, told string, e
 		if c.kind.remote == "" {
 			return argv, "", nil
 		}
-		spec.Client = &runner.Client{Argv: argv, Remote: c.kind.remote}
+		spec.Client = &runner.Client{Argv: argv, Remote: c.kind.remote, Former: b.ApplicationID}
 		if c.kind.kill != nil {
 			spec.Client.Kill = c.kind.kill(cmd)
 		} else if yarn, err := m.clients.Find("yarn"); err == nil { // its absence is no reason not to run

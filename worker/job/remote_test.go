@@ -218,3 +218,39 @@ count = SparkSession.builder.getOrCreate().range(10).count()
 		}
 	}
 }
+
+func TestWhat_the_attempt_before_had_started_is_ended_before_the_next_begins(t *testing.T) {
+	for _, e := range engines {
+		former := e.ids[len(e.ids)-1]
+		for _, c := range []struct {
+			name, yarn string
+			code       int
+			begins     bool
+		}{
+			{"it is killed", "", 0, true},
+			{"it has finished", `echo "Application with id '$3' doesn't exist in RM" >&2; echo "Query not found" >&2; exit 255`, 0, true},
+			{"nobody answers", "echo 'Connection refused' >&2; exit 1", 1, false},
+		} {
+			t.Run(e.kind+" "+c.name, func(t *testing.T) {
+				b, j := e.bench(t, "\necho begins >&2")
+				b.former = former
+				if c.yarn != "" && e.kind != "trino" {
+					b.script("yarn", c.yarn)
+				} else if c.yarn != "" {
+					b.script(e.client, `case "$*" in *kill_query*) `+c.yarn+";; esac\necho begins >&2")
+				}
+				code := b.run(j)
+				said := b.stderr.String()
+				if begins := strings.Contains(said, "\nbegins\n"); begins != c.begins || code != c.code {
+					t.Errorf("exit code %d, begins: %v; it said %s", code, begins, said)
+				}
+				if c.yarn == "" && !strings.HasPrefix(b.killed(), e.killed) {
+					t.Errorf("killed %q, want %q first", b.killed(), e.killed)
+				}
+				if !c.begins && !strings.Contains(said, former+" of the attempt before may still run") {
+					t.Errorf("it said %s", said)
+				}
+			})
+		}
+	}
+}

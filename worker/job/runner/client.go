@@ -56,6 +56,7 @@ type watcher struct {
 	line []byte
 	ids  []string // started and not ended, in order
 	over map[string]bool
+	tell func(id string) // of what was started; nil: nobody
 }
 
 func (w *watcher) Write(p []byte) (int, error) {
@@ -81,6 +82,9 @@ func (w *watcher) read(line []byte) {
 		if !w.over[id] && !slices.Contains(w.ids, id) {
 			w.ids = append(w.ids, id)
 			fmt.Fprintf(w.to, "capri: the job has started %s %s\n", w.remote.what, id)
+			if w.tell != nil {
+				go w.tell(id)
+			}
 		}
 	}
 	if m := w.remote.ended.FindSubmatch(line); m != nil {
@@ -124,7 +128,10 @@ func client(ctx context.Context, c *Client, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "this capri knows nothing of %q: let worker and program be of one version\n", c.Remote)
 		return exitUsage
 	}
-	w := &watcher{remote: kind, to: stderr, over: map[string]bool{}}
+	w := &watcher{remote: kind, to: stderr, over: map[string]bool{}, tell: teller(ctx)}
+	if c.Former != "" && !w.endFormer(c.Kill, c.Former) {
+		return exitFailed
+	}
 	// ctx ends with the signal, which the client gets by itself; to kill it here would take away the time to tidy up.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.Argv[0], c.Argv[1:]...)
 	cmd.Stdout, cmd.Stderr = stdout, w
@@ -205,6 +212,27 @@ func (w *watcher) end(kill []string) {
 	all.Wait()
 }
 
+// endFormer ends what the attempt before had started, if that still runs: its machine may have died with the client, and
+// nobody else knows of it. While it may run, nothing is started beside it.
+func (w *watcher) endFormer(kill []string, id string) bool {
+	if len(kill) == 0 {
+		w.say("%s %s of the attempt before may still run, and there is no client here that could end it (worker.clients.yarn)", w.remote.what, id)
+		return false
+	}
+	w.say("ending %s %s of the attempt before, if it still runs", w.remote.what, id)
+	var err error
+	for range killTries {
+		if err = w.kill(kill, id); err == nil {
+			return true
+		}
+	}
+	w.say("%s %s of the attempt before may still run: ending it failed: %v", w.remote.what, id, err)
+	return false
+}
+
+// gone is how clients say that there is nothing to kill any more.
+var gone = regexp.MustCompile(`(?i)(?:application|query)[^\n]*(?:has already finished|not found|not running|doesn't exist|does not exist)`)
+
 func (w *watcher) kill(command []string, id string) error {
 	argv := make([]string, len(command))
 	for i, a := range command {
@@ -218,6 +246,9 @@ func (w *watcher) kill(command []string, id string) error {
 	err := cmd.Run()
 	if lines := strings.TrimSpace(said.String()); lines != "" {
 		w.say("%s", lines)
+	}
+	if err != nil && gone.Match(said.Bytes()) {
+		return nil
 	}
 	return err
 }

@@ -31,8 +31,9 @@ type Call struct {
 // Client is a job whose program has its work done elsewhere.
 type Client struct {
 	Argv   []string `json:"argv"`
-	Remote string   `json:"remote"`         // a key of remotes: how ids look in what it says
-	Kill   []string `json:"kill,omitempty"` // the command that ends one; RemoteID stands for its id. Empty: there is none
+	Remote string   `json:"remote"`           // a key of remotes: how ids look in what it says
+	Kill   []string `json:"kill,omitempty"`   // the command that ends one; RemoteID stands for its id. Empty: there is none
+	Former string   `json:"former,omitempty"` // what an earlier attempt of the batch had started last
 }
 
 // RemoteID stands in Client.Kill for the id of an application or query.
