@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -292,12 +293,18 @@ func (c *cluster) unfinished(ctx context.Context, until int64) (n int, err error
 	return n, err
 }
 
-// settle lets the cluster be until nothing moves any more, or the time is over.
-func (c *cluster) settle(ctx context.Context, until int64, within time.Duration) (left int, took time.Duration, err error) {
+// settle lets the cluster be until nothing is left to do, or has not become less for the time of stuck. Some tasks make
+// more than they may run at once, so the longer a soak, the longer their queue at its end.
+func (c *cluster) settle(ctx context.Context, until int64, stuck time.Duration) (left int, took time.Duration, err error) {
 	began := time.Now()
+	least, moved := math.MaxInt, began
 	still := 0
-	for time.Since(began) < within && ctx.Err() == nil {
-		if left, err = c.unfinished(ctx, until); err == nil && left == 0 {
+	for time.Since(moved) < stuck && ctx.Err() == nil {
+		left, err = c.unfinished(ctx, until)
+		if err == nil && left < least {
+			least, moved = left, time.Now()
+		}
+		if err == nil && left == 0 {
 			if still++; still == 5 { // also what a success has just made ready
 				return 0, time.Since(began), nil
 			}

@@ -199,7 +199,7 @@ func soak(ctx context.Context, c *cluster, o options) (bool, error) {
 		return false, err
 	}
 	if left > 0 {
-		rep.wrong("%d batches still run, or could run, %s after the last fault", left, took.Round(time.Second))
+		rep.wrong("%d batches still run, or could run, and do not get less, %s after the last fault", left, took.Round(time.Second))
 	}
 	rep.Settled, run.Settled, run.SettledMS = took.Milliseconds(), true, took.Milliseconds()
 	stopWatching()
