@@ -78,6 +78,9 @@ func Path(url string) (string, error) {
 
 // look runs f with the time limit. What f found may be used only if look returns nil.
 func (l *Local) look(ctx context.Context, at string, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return err // a look that nobody waits for is not begun: it would count as one that hangs
+	}
 	corner := cornerOf(at)
 	l.mu.Lock()
 	switch {

@@ -241,7 +241,7 @@ func TestWhat_the_attempt_before_had_started_is_ended_before_the_next_begins(t *
 				}
 				code := b.run(j)
 				said := b.stderr.String()
-				if begins := strings.Contains(said, "\nbegins\n"); begins != c.begins || code != c.code {
+				if begins := strings.Contains(said, "begins\n"); begins != c.begins || code != c.code {
 					t.Errorf("exit code %d, begins: %v; it said %s", code, begins, said)
 				}
 				if c.yarn == "" && !strings.HasPrefix(b.killed(), e.killed) {
