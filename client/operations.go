@@ -158,6 +158,11 @@ func (c *Client) ReportProgress(ctx context.Context, p wire.Progress) error {
 	return c.call(ctx, post, "/attempt/progress", nil, p, nil)
 }
 
+// ReportApplication says what the attempt has started elsewhere whose token the client has.
+func (c *Client) ReportApplication(ctx context.Context, of wire.Application) error {
+	return c.call(ctx, post, "/attempt/application", nil, of, nil)
+}
+
 // Log is a piece of a batch's output.
 type Log struct {
 	Data     []byte

@@ -193,6 +193,19 @@ func (t *table) inPhase(p phase) []capri.Attempt {
 	return ids
 }
 
+// running lists the attempts that the shim has.
+func (t *table) running() []*attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []*attempt
+	for _, a := range t.attempts {
+		if a.phase == running {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // all lists everything in hand, whatever its phase.
 func (t *table) all() []capri.Attempt {
 	t.mu.Lock()

@@ -32,11 +32,8 @@ func (w *Worker) watchProgress(ctx context.Context) {
 	known := map[capri.Attempt]seen{}
 	for sleep(ctx, progressEvery) {
 		now := map[capri.Attempt]seen{}
-		for _, id := range w.table.inPhase(running) {
-			a := w.table.get(id)
-			if a == nil {
-				continue
-			}
+		for _, a := range w.table.running() {
+			id := a.id
 			name, err := logs.Name(a.task.Name, id, logs.Out)
 			if err != nil {
 				continue

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,28 +116,21 @@ func (s *shipper) find(store *logs.Dir) error {
 
 func (s *shipper) round(store *logs.Dir) error {
 	limit := s.w.o.LogLimitMB << 20
-	var errs []error
-	for _, id := range s.w.table.inPhase(running) {
-		a := s.w.table.get(id)
-		if a == nil {
-			continue
-		}
+	var wrong error // the last: one is enough to say
+	for _, a := range s.w.table.running() {
 		for _, name := range a.logs() {
 			if _, err := s.w.logs.Ship(store, name, limit); err != nil && !errors.Is(err, capri.ErrNotFound) {
-				errs = append(errs, err)
+				wrong = err
 			}
 		}
 	}
 	s.mu.Lock()
-	ended := make([]string, 0, len(s.ended))
-	for name := range s.ended {
-		ended = append(ended, name)
-	}
+	ended := slices.Collect(maps.Keys(s.ended))
 	s.mu.Unlock()
 	for _, name := range ended {
 		complete, err := s.w.logs.Ship(store, name, limit)
 		if err != nil && !errors.Is(err, capri.ErrNotFound) { // it was never made, or was cleaned up
-			errs = append(errs, err)
+			wrong = err
 			continue
 		}
 		if complete || err != nil {
@@ -144,10 +139,7 @@ func (s *shipper) round(store *logs.Dir) error {
 			s.mu.Unlock()
 		}
 	}
-	if len(errs) > 0 {
-		return errs[0]
-	}
-	return nil
+	return wrong
 }
 
 // clean removes what is old from the store; the directory in it is this node's alone.

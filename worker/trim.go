@@ -11,10 +11,8 @@ const trimEvery = 2 * time.Second
 // trimRunning keeps the logs of running jobs to Options.LogLimitMB, until ctx ends.
 func (w *Worker) trimRunning(ctx context.Context) {
 	for sleep(ctx, trimEvery) {
-		for _, id := range w.table.inPhase(running) {
-			if a := w.table.get(id); a != nil {
-				w.trimLogs(a.logs())
-			}
+		for _, a := range w.table.running() {
+			w.trimLogs(a.logs())
 		}
 	}
 }

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"context"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"capri/api/wire"
+	"capri/client"
 	"capri/worker/job/runner"
 )
 
@@ -14,7 +19,13 @@ func newJobCommand(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if code := runner.Run(cmd.Context(), a.out, a.err); code != 0 {
+			tell := func(id string) {
+				// The log has it, too, so that nobody hears of a failure. The signal that ends the job does not end this.
+				_ = a.report(context.WithoutCancel(cmd.Context()), time.Minute, func(ctx context.Context, c *client.Client) error {
+					return c.ReportApplication(ctx, wire.Application{ID: id})
+				})
+			}
+			if code := runner.Run(cmd.Context(), a.out, a.err, tell); code != 0 {
 				return codeError(code)
 			}
 			return nil

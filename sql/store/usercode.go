@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 
 	sq "github.com/Masterminds/squirrel"
 
@@ -61,12 +62,12 @@ func (tx *Tx) proveRunning(a capri.Attempt) error {
 	return nil
 }
 
-// judgeByCode gives the results of attempts that reported a code the outcome that their jobs reported. Of those that
-// need one (Result.ByCode) and reported none a success is none.
+// judgedByCode is by, with the outcome that their jobs reported for the attempts that reported a code. Of those that need one
+// (Result.ByCode) and reported none a success is none. by itself stays as it is: the transaction may have to be run again.
 //
 // A reported success stands although the process failed afterwards, or was lost with its node: the job knows best, and
 // another attempt would do its work twice.
-func (tx *Tx) judgeByCode(rows []locked, by map[capri.BatchID]Result) error {
+func (tx *Tx) judgedByCode(rows []locked, by map[capri.BatchID]Result) (map[capri.BatchID]Result, error) {
 	var asked []locked
 	for _, r := range rows {
 		// Those that only ended well, nearly all, have nothing to report.
@@ -94,15 +95,19 @@ func (tx *Tx) judgeByCode(rows []locked, by map[capri.BatchID]Result) error {
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(said) == 0 {
 			continue
 		}
 		if _, err := tx.exec(sq.Update("capri_user_code_log").Set("exexecute_state", 0).Where(tx.among("batch_id", part)).Where("exexecute_state = 1")); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	if len(asked) == 0 {
+		return by, nil
+	}
+	by = maps.Clone(by)
 	for _, r := range asked {
 		res := by[r.ID]
 		c, reported := said[r.ID]
@@ -122,5 +127,5 @@ func (tx *Tx) judgeByCode(rows []locked, by map[capri.BatchID]Result) error {
 		}
 		by[r.ID] = res
 	}
-	return nil
+	return by, nil
 }

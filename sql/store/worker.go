@@ -322,7 +322,8 @@ func (tx *Tx) finish(ids []capri.BatchID, node string, by map[capri.BatchID]Resu
 // endAttempts ends running attempts, which this transaction has locked and compared, as their results say. It returns
 // how many runs are over with them.
 func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, error) {
-	if err := tx.judgeByCode(rows, by); err != nil {
+	by, err := tx.judgedByCode(rows, by)
+	if err != nil {
 		return 0, err
 	}
 	// Alike ends are written by one statement; thousands of successes a second are the ordinary case.

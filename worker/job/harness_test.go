@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "job" {
 		ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		os.Exit(runner.Run(ctx, os.Stdout, os.Stderr))
+		os.Exit(runner.Run(ctx, os.Stdout, os.Stderr, func(string) {}))
 	}
 	os.Exit(m.Run())
 }

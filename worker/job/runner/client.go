@@ -56,7 +56,9 @@ type watcher struct {
 	line []byte
 	ids  []string // started and not ended, in order
 	over map[string]bool
-	tell func(id string) // of what was started; nil: nobody
+	tell func(id string) // of what was started
+
+	telling sync.WaitGroup
 }
 
 func (w *watcher) Write(p []byte) (int, error) {
@@ -82,9 +84,7 @@ func (w *watcher) read(line []byte) {
 		if !w.over[id] && !slices.Contains(w.ids, id) {
 			w.ids = append(w.ids, id)
 			fmt.Fprintf(w.to, "capri: the job has started %s %s\n", w.remote.what, id)
-			if w.tell != nil {
-				go w.tell(id)
-			}
+			w.telling.Go(func() { w.tell(id) })
 		}
 	}
 	if m := w.remote.ended.FindSubmatch(line); m != nil {
@@ -109,6 +109,19 @@ func (w *watcher) take() []string {
 	return ids
 }
 
+// told waits a moment for what is being told; the log has it as well.
+func (w *watcher) told() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.telling.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
+}
+
 func (w *watcher) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,13 +135,14 @@ func (w *watcher) say(format string, a ...any) {
 }
 
 // client runs a client to its end.
-func client(ctx context.Context, c *Client, stdout, stderr io.Writer) int {
+func client(ctx context.Context, c *Client, stdout, stderr io.Writer, tell func(id string)) int {
 	kind, ok := remotes[c.Remote]
 	if !ok {
 		fmt.Fprintf(stderr, "this capri knows nothing of %q: let worker and program be of one version\n", c.Remote)
 		return exitUsage
 	}
-	w := &watcher{remote: kind, to: stderr, over: map[string]bool{}, tell: teller(ctx)}
+	w := &watcher{remote: kind, to: stderr, over: map[string]bool{}, tell: tell}
+	defer w.told()
 	if c.Former != "" && !w.endFormer(c.Kill, c.Former) {
 		return exitFailed
 	}

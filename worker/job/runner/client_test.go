@@ -21,7 +21,7 @@ func TestIds_are_read_whole_and_from_the_clients_own_words(t *testing.T) {
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} { // however it arrives
 			var log bytes.Buffer
-			w := &watcher{remote: remotes[row.remote], to: &log, over: map[string]bool{}}
+			w := &watcher{remote: remotes[row.remote], to: &log, over: map[string]bool{}, tell: func(string) {}}
 			for p := range slices.Chunk([]byte(row.said), piece) {
 				if n, err := w.Write(p); n != len(p) || err != nil {
 					t.Fatal(n, err)

@@ -27,7 +27,7 @@ func did(t *testing.T, c Call) (code int, stdout, stderr string) {
 	}
 	t.Setenv(Variable, string(told))
 	var out, errs bytes.Buffer
-	code = Run(context.Background(), &out, &errs)
+	code = Run(context.Background(), &out, &errs, nil)
 	return code, out.String(), errs.String()
 }
 
@@ -260,7 +260,7 @@ func TestA_runner_without_its_variable_says_whose_it_is(t *testing.T) {
 	for _, told := range []string{"", "{", "{}", `{"client": {"argv": []}}`, `{"client": {"argv": ["/bin/true"], "remote": "mesos"}}`} {
 		t.Setenv(Variable, told)
 		var out, errs bytes.Buffer
-		if code := Run(context.Background(), &out, &errs); code != exitUsage || errs.Len() == 0 {
+		if code := Run(context.Background(), &out, &errs, nil); code != exitUsage || errs.Len() == 0 {
 			t.Errorf("%q: exit code %d, %s", told, code, errs.String())
 		}
 	}

@@ -47,8 +47,9 @@ const (
 	exitTold     = 143 // as if SIGTERM had ended it
 )
 
-// Run does what Variable says until it is done or ctx ends, and gives the exit code.
-func Run(ctx context.Context, stdout, stderr io.Writer) int {
+// Run does what Variable says until it is done or ctx ends, and gives the exit code. tell hears of what a client has started
+// elsewhere, so that people find it beside the batch; it may take its time.
+func Run(ctx context.Context, stdout, stderr io.Writer, tell func(id string)) int {
 	var spec Spec
 	err := json.Unmarshal([]byte(os.Getenv(Variable)), &spec)
 	os.Unsetenv(Variable)
@@ -56,7 +57,7 @@ func Run(ctx context.Context, stdout, stderr io.Writer) int {
 	case err == nil && spec.HTTP != nil:
 		return call(ctx, spec.HTTP, stdout, stderr)
 	case err == nil && spec.Client != nil && len(spec.Client.Argv) > 0:
-		return client(ctx, spec.Client, stdout, stderr)
+		return client(ctx, spec.Client, stdout, stderr, tell)
 	}
 	fmt.Fprintln(stderr, "capri job is started by workers, who tell it what to do in "+Variable)
 	return exitUsage
