@@ -9,11 +9,12 @@ import (
 
 	"capri"
 	"capri/auth"
+	"capri/definition"
 	"capri/sql/store"
 )
 
 var (
-	personForm  = regexp.MustCompile(`^[\p{L}\p{N}_.@-]{1,128}$`)
+	personForm  = definition.NewWord(`[\p{L}\p{N}_.@-]`)
 	accountForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
 )
 

@@ -3,16 +3,16 @@ package action
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"capri"
+	"capri/definition"
 	"capri/sql/store"
 	"capri/wake"
 )
 
 // codeForm is what a task file allows as a third party's code.
-var codeForm = regexp.MustCompile(`^[\p{L}\p{N}_.:/-]{1,128}$`)
+var codeForm = definition.NewWord(`[\p{L}\p{N}_.:/-]`)
 
 // ReportThirdParty takes what a third party says of one interval: ready, fail or withdraw. A code that no task
 // waits for is taken too: the datum may be there before the task is.

@@ -156,7 +156,7 @@ F:9: worker.path: "/bin:bin": want absolute directories with : between them
 F:9: worker.pass_env: "CAPRI_TASK": want names of variables that do not begin with CAPRI_ or PARAM_
 F:9: worker.keep_days: "0": want 1 to 3650 days
 F:9: worker.log_limit_mb: "-1": want 1 to 1048576 MB, or 0 for no limit
-F:9: worker.log_store: "logs": want the absolute path of a directory that is mounted on workers and masters, or nothing
+F:9: worker.log_store: "logs": want the absolute path of a directory that is mounted on workers and masters, an hdfs:// directory beside hdfs.name_nodes, or nothing
 F:9: worker.log_store_days: "0": want 1 to 3650 days
 F:9: worker.min_free_mb: "0": want 1 or more MB
 F:9: worker.max_load_percent: "-1": want percent of the CPUs such as 200, or 0 for no limit

@@ -78,7 +78,8 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	}
 	check(c.Worker.KeepDays >= 1 && c.Worker.KeepDays <= 3650, "worker.keep_days", strconv.Itoa(c.Worker.KeepDays), "1 to 3650 days")
 	check(c.Worker.LogLimitMB >= 0 && c.Worker.LogLimitMB <= 1<<20, "worker.log_limit_mb", strconv.Itoa(c.Worker.LogLimitMB), "1 to 1048576 MB, or 0 for no limit")
-	check(c.Worker.LogStore == "" || filepath.IsAbs(c.Worker.LogStore), "worker.log_store", c.Worker.LogStore, "the absolute path of a directory that is mounted on workers and masters, or nothing")
+	check(c.Worker.LogStore == "" || filepath.IsAbs(c.Worker.LogStore) || strings.HasPrefix(c.Worker.LogStore, "hdfs://") && len(c.HDFS.NameNodes) > 0, "worker.log_store", c.Worker.LogStore,
+		"the absolute path of a directory that is mounted on workers and masters, an hdfs:// directory beside hdfs.name_nodes, or nothing")
 	check(c.Worker.LogStoreDays >= 1 && c.Worker.LogStoreDays <= 3650, "worker.log_store_days", strconv.Itoa(c.Worker.LogStoreDays), "1 to 3650 days")
 	check(c.Worker.MinFreeMB >= 1, "worker.min_free_mb", strconv.Itoa(c.Worker.MinFreeMB), "1 or more MB")
 	check(c.Worker.MaxLoadPercent >= 0, "worker.max_load_percent", strconv.Itoa(c.Worker.MaxLoadPercent), "percent of the CPUs such as 200, or 0 for no limit")

@@ -124,13 +124,25 @@ const (
 	maxConcurrent = 10_000
 )
 
+// Word is the form of names that may have letters of any script: 1 to 128 characters of a class.
+type Word struct{ of *regexp.Regexp }
+
+// NewWord makes one of a class such as [\p{L}_]. Its length is counted here and not by the expression, which would hold the
+// class, hundreds of ranges, once for each of the 128 characters: megabytes in every process.
+func NewWord(class string) Word { return Word{regexp.MustCompile("^" + class + "+$")} }
+
+// MatchString tells whether a text has the form.
+func (w Word) MatchString(s string) bool {
+	return utf8.RuneCountInString(s) <= 128 && w.of.MatchString(s)
+}
+
 var (
 	taskName    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-	groupName   = regexp.MustCompile(`^[\p{L}\p{N}_.-]{1,128}$`)
+	groupName   = NewWord(`[\p{L}\p{N}_.-]`)
 	accountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	paramName   = regexp.MustCompile(`^[A-Za-z0-9_]{1,128}$`)
-	codeName    = regexp.MustCompile(`^[\p{L}\p{N}_.:/-]{1,128}$`)
+	codeName    = NewWord(`[\p{L}\p{N}_.:/-]`)
 	phoneNumber = regexp.MustCompile(`^\+?[0-9](?:[ ()/-]?[0-9]){2,19}$`)
 	hasScheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:/`)
 )
@@ -602,8 +614,8 @@ func (v *validator) cycles(items []Item) {
 
 // The small checks.
 
-func (v *validator) match(field, s string, re *regexp.Regexp, want string) {
-	if !re.MatchString(s) {
+func (v *validator) match(field, s string, form interface{ MatchString(string) bool }, want string) {
+	if !form.MatchString(s) {
 		v.fail(field, s, want)
 	}
 }

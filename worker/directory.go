@@ -26,6 +26,7 @@ const (
 	idFile      = "node.id"
 	nameFile    = "node.name" // under which it registered last
 	cleanedFile = "cleaned"   // when it was cleaned up last
+	shippedFile = "shipped"   // when all logs that were done were in the log store
 	lockFile    = "lock"
 	shimDir     = "shim"
 	logDir      = "logs"

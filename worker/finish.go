@@ -87,6 +87,9 @@ func (w *Worker) judge(a *attempt, x supervisor.Exit, asked bool) store.Result {
 		r.Message = fmt.Sprintf("run time-out after %d minutes", a.task.Limits.RunTimeoutMinutes)
 	case x.Error != "":
 		r.Message = "could not be started: " + x.Error
+		if x.NodeFault { // another node may be able to
+			r.Outcome = store.Lost
+		}
 	case x.Signal != 0:
 		r.Message = fmt.Sprintf("ended by signal %d (%s)", int(x.Signal), unix.SignalName(x.Signal))
 	default:

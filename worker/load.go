@@ -8,7 +8,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"capri"
 	"capri/worker/job"
@@ -29,7 +30,9 @@ func (w *Worker) measure(n *capri.Node) {
 	if total > 0 {
 		n.MemoryLoad = 1 - float64(available)/float64(total)
 	}
-	n.DiskFreeMB, _ = w.diskFree()
+	if d, err := w.disk(); err == nil {
+		n.DiskFreeMB = d.freeMB
+	}
 	n.TaskNum = w.table.jobs()
 	n.ShortOf = w.shortOf(n)
 }
@@ -56,10 +59,12 @@ func (w *Worker) shortOf(n *capri.Node) (why string) {
 	if w.short {
 		least, most = least+least/2, most*0.8
 	}
-	free, err := w.diskFree()
+	d, err := w.disk()
 	switch {
-	case err == nil && free < least:
-		why = fmt.Sprintf("its disk has %d MB left (worker.min_free_mb is %d)", free, w.o.MinFreeMB)
+	case err == nil && d.readOnly != "":
+		why = d.readOnly + " is read-only"
+	case err == nil && d.freeMB < least:
+		why = fmt.Sprintf("its disk has %d MB left (worker.min_free_mb is %d)", d.freeMB, w.o.MinFreeMB)
 	case most > 0 && n.CPULoad > most:
 		why = fmt.Sprintf("its load is %.0f%% of its CPUs (worker.max_load_percent is %.0f)", 100*n.CPULoad, 100*w.o.MaxLoad)
 	}
@@ -97,11 +102,26 @@ func memory() (total, available int64) {
 	return total, total
 }
 
-// diskFree is what the data directory's file system has left for us, in MB.
-func (w *Worker) diskFree() (int64, error) {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(w.directory.path, &st); err != nil {
-		return 0, err
+// disk is what jobs and logs can write to.
+type disk struct {
+	freeMB   int64  // for us, where there is least
+	readOnly string // the directory that is; "": none. Linux makes a file system read-only when its disk fails.
+}
+
+// disk looks at the data directory, and at that of the logs, which may lie elsewhere.
+func (w *Worker) disk() (d disk, err error) {
+	for i, dir := range []string{w.directory.path, w.directory.in(logDir), w.directory.in(jobDir)} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return d, err
+		}
+		free := int64(st.Bavail) * int64(st.Bsize) >> 20 //nolint:unconvert // other types elsewhere
+		if d.freeMB = min(d.freeMB, free); i == 0 {
+			d.freeMB = free
+		}
+		if st.Flags&unix.ST_RDONLY != 0 && d.readOnly == "" {
+			d.readOnly = dir
+		}
 	}
-	return int64(st.Bavail) * int64(st.Bsize) >> 20, nil //nolint:unconvert // other types elsewhere
+	return d, nil
 }

@@ -15,7 +15,7 @@ func TestA_node_that_is_short_of_disk_or_busy_takes_nothing_until_it_clearly_has
 		t.Fatal(err)
 	}
 	defer n.Close()
-	free, err := n.diskFree()
+	d, err := n.disk()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestA_node_that_is_short_of_disk_or_busy_takes_nothing_until_it_clearly_has
 		clearlyMore  int64
 		clearlyMoreL float64
 	}{
-		{"disk", free * 2, 0, 0, "worker.min_free_mb", free / 3, 0},
+		{"disk", d.freeMB * 2, 0, 0, "worker.min_free_mb", d.freeMB / 3, 0},
 		{"load", 1, 3, 2, "its load is 300%", 1, 10},
 	} {
 		n.o.MinFreeMB, n.o.MaxLoad = step.least, step.most
@@ -37,7 +37,7 @@ func TestA_node_that_is_short_of_disk_or_busy_takes_nothing_until_it_clearly_has
 		}
 		// A little more than the least is not enough to begin again.
 		if step.what == "disk" {
-			n.o.MinFreeMB = free * 9 / 10
+			n.o.MinFreeMB = d.freeMB * 9 / 10
 		} else {
 			n.o.MaxLoad = step.load * 1.1
 		}

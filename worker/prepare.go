@@ -89,9 +89,17 @@ func (w *Worker) prepareAll(ctx, hard context.Context, claimed []store.Claimed) 
 // shortage says, for each attempt, what the machine is short of for it; "" is nothing.
 func (w *Worker) shortage(attempts []*attempt, memoryMatters bool) []string {
 	short := make([]string, len(attempts))
-	if free, err := w.diskFree(); err == nil && free < w.o.MinFreeMB {
+	lacks := ""
+	switch d, err := w.disk(); {
+	case err != nil: // what cannot be told holds up nobody
+	case d.readOnly != "":
+		lacks = d.readOnly + " is read-only"
+	case d.freeMB < w.o.MinFreeMB:
+		lacks = fmt.Sprintf("the disk of %s has %d MB left", w.directory.path, d.freeMB)
+	}
+	if lacks != "" {
 		for i := range short {
-			short[i] = fmt.Sprintf("the disk of %s has %d MB left", w.directory.path, free)
+			short[i] = lacks
 		}
 		return short
 	}

@@ -39,7 +39,7 @@ func (w *Worker) watchProgress(ctx context.Context) {
 				continue
 			}
 			was, before := known[id]
-			size, _, err := w.logs.Has(name)
+			size, err := w.logs.Size(name)
 			if err != nil || size == was.size {
 				now[id] = was
 				continue

@@ -2,10 +2,9 @@ package worker
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 
 	"capri"
+	"capri/files"
 	"capri/sql/store"
 	"capri/worker/logs"
 )
@@ -30,8 +29,8 @@ func (w *Worker) readLog(task string, a capri.Attempt, s logs.Stream, offset int
 	return c.Data, c.Next, c.Complete, err
 }
 
-// ReadKeptLog is ReadLog from the log store at path, for nodes that do not answer.
-func ReadKeptLog(path, node string, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) (data []byte, next int64, complete bool, err error) {
+// ReadKeptLog is ReadLog from the log store, for nodes that do not answer.
+func ReadKeptLog(ctx context.Context, from files.Store, node string, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) (data []byte, next int64, complete bool, err error) {
 	stream := logs.Out
 	if stderr {
 		stream = logs.Err
@@ -40,14 +39,10 @@ func ReadKeptLog(path, node string, batch store.BatchRow, attempt int, stderr bo
 	if err != nil {
 		return nil, 0, false, err
 	}
-	if _, err := os.Stat(filepath.Join(path, node)); err != nil {
-		return nil, 0, false, capri.NotFound("the log store has nothing of node %s", node)
-	}
-	kept, err := logs.OpenStore(path, node)
+	kept, err := logs.NewKept(from, node, 0)
 	if err != nil {
 		return nil, 0, false, err
 	}
-	defer kept.Close()
-	c, err := kept.ReadAt(name, offset, limit)
+	c, err := kept.ReadAt(ctx, name, offset, limit)
 	return c.Data, c.Next, c.Complete, err
 }

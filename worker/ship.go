@@ -3,8 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
-	"slices"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,20 +19,27 @@ import (
 const (
 	shipEvery = 3 * time.Second
 	lastShip  = 5 * time.Second // how long a stop waits for the rest
+	shipping  = 8               // logs at once
+	noteEvery = 10 * time.Second
 )
 
 // shipper copies logs into the log store while their jobs run, and what is left when they have ended. Nothing waits for it:
-// a store that hangs holds up this one goroutine, and no job, beat or end.
+// a store that hangs holds up its goroutines, and no job, beat or end.
 type shipper struct {
-	w *Worker
+	w    *Worker
+	kept *logs.Kept
 
 	mu    sync.Mutex
 	ended map[string]bool // logs that are done here and not yet there
 	wake  chan struct{}
 }
 
-func newShipper(w *Worker) *shipper {
-	return &shipper{w: w, ended: map[string]bool{}, wake: make(chan struct{}, 1)}
+func newShipper(w *Worker) (*shipper, error) {
+	if w.o.LogStore == nil {
+		return nil, nil
+	}
+	kept, err := logs.NewKept(w.o.LogStore, w.node, w.o.LogLimitMB<<20)
+	return &shipper{w: w, kept: kept, ended: map[string]bool{}, wake: make(chan struct{}, 1)}, err
 }
 
 // put notes logs that are done.
@@ -72,30 +82,15 @@ func (s *shipper) start() (stop func()) {
 
 // run ships until ctx ends, and then once more what has just ended.
 func (s *shipper) run(ctx context.Context) {
-	var store *logs.Dir
-	defer func() {
-		if store != nil {
-			store.Close()
-		}
-	}()
+	var err error
+	if names, e := s.w.logs.DoneSince(s.shippedBefore()); e != nil {
+		err = e
+	} else {
+		s.put(names) // an earlier process ended them, and may not have shipped them
+	}
 	said := ""
+	var noted time.Time
 	for over := false; !over; {
-		select {
-		case <-ctx.Done():
-			over = true
-		case <-s.wake:
-			over = !sleep(ctx, 200*time.Millisecond) // ends come in groups
-		case <-time.After(shipEvery):
-		}
-		var err error
-		if store == nil {
-			if store, err = logs.OpenStore(s.w.o.LogStore, s.w.node); err == nil {
-				err = s.find(store)
-			}
-		}
-		if err == nil {
-			err = s.round(store)
-		}
 		switch {
 		case err != nil && err.Error() != said:
 			said = err.Error()
@@ -104,52 +99,83 @@ func (s *shipper) run(ctx context.Context) {
 			said = ""
 			s.w.log.Info("logs get into the log store again", "store", s.w.o.LogStore)
 		}
+		select {
+		case <-ctx.Done():
+			over = true
+		case <-s.wake:
+			over = !sleep(ctx, 200*time.Millisecond) // ends come in groups
+		case <-time.After(shipEvery):
+		}
+		began := time.Now()
+		err = s.round()
+		if err == nil && (over || began.Sub(noted) >= noteEvery) {
+			noted = began
+			s.note(began)
+		}
 	}
 }
 
-// find notes what an earlier process has begun and not ended.
-func (s *shipper) find(store *logs.Dir) error {
-	names, err := store.Unfinished()
-	s.put(names)
-	return err
+// shippedBefore is a time before which all logs that were done had been shipped: now, if there never was a log store.
+func (s *shipper) shippedBefore() time.Time {
+	text, err := os.ReadFile(s.w.directory.in(shippedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		now := time.Now()
+		s.note(now)
+		return now
+	}
+	ms, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return time.UnixMilli(ms).Add(-time.Minute) // what ended just before the round began may have been noted just after it
 }
 
-func (s *shipper) round(store *logs.Dir) error {
-	limit := s.w.o.LogLimitMB << 20
-	var wrong error // the last: one is enough to say
+func (s *shipper) note(at time.Time) {
+	if err := os.WriteFile(s.w.directory.in(shippedFile), []byte(strconv.FormatInt(at.UnixMilli(), 10)+"\n"), 0o600); err != nil {
+		s.w.log.Warn("note what was shipped", "err", err)
+	}
+}
+
+// round ships what there is to ship. Its error is the last one: one is enough to say.
+func (s *shipper) round() error {
+	s.mu.Lock()
+	due := maps.Clone(s.ended)
+	s.mu.Unlock()
 	for _, a := range s.w.table.running() {
 		for _, name := range a.logs() {
-			if _, err := s.w.logs.Ship(store, name, limit); err != nil && !errors.Is(err, capri.ErrNotFound) {
-				wrong = err
+			due[name] = true
+		}
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var wrong error
+	next := make(chan string)
+	for range min(shipping, len(due)) {
+		group.Go(func() {
+			for name := range next {
+				complete, err := s.kept.Ship(context.Background(), s.w.logs, name)
+				gone := errors.Is(err, capri.ErrNotFound) // it was never made, or was cleaned up
+				if err != nil && !gone {
+					mu.Lock()
+					wrong = err
+					mu.Unlock()
+				}
+				if complete || gone {
+					s.mu.Lock()
+					delete(s.ended, name)
+					s.mu.Unlock()
+				}
 			}
-		}
+		})
 	}
-	s.mu.Lock()
-	ended := slices.Collect(maps.Keys(s.ended))
-	s.mu.Unlock()
-	for _, name := range ended {
-		complete, err := s.w.logs.Ship(store, name, limit)
-		if err != nil && !errors.Is(err, capri.ErrNotFound) { // it was never made, or was cleaned up
-			wrong = err
-			continue
-		}
-		if complete || err != nil {
-			s.mu.Lock()
-			delete(s.ended, name)
-			s.mu.Unlock()
-		}
+	for name := range due {
+		next <- name
 	}
+	close(next)
+	group.Wait()
 	return wrong
 }
 
 // clean removes what is old from the store; the directory in it is this node's alone.
 func (s *shipper) clean(before time.Time, held func(capri.Attempt) bool) {
-	store, err := logs.OpenStore(s.w.o.LogStore, s.w.node)
-	if err == nil {
-		defer store.Close()
-		_, err = store.Clean(before, held)
-	}
-	if err != nil {
+	if _, err := s.kept.Clean(context.Background(), before, held); err != nil {
 		s.w.log.Warn("clean up the log store", "err", err)
 	}
 }

@@ -1,23 +1,25 @@
 package worker
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"capri"
+	"capri/files/local"
 	"capri/sql/sqltest"
 )
 
 func TestLogs_get_into_the_store_while_their_jobs_run_and_can_be_read_without_their_node(t *testing.T) {
 	c := newCluster(t, sqltest.SQLite(t))
 	store := t.TempDir()
-	n := c.run(func(o *Options) { o.LogStore = store })
+	n := c.run(func(o *Options) { o.LogStore = local.Store(store) })
 	gate := n.fifo(t)
 	id := c.launch("n1", "echo first; read x <"+gate+"; echo last; echo oh >&2", nil)
 	kept := func(stderr bool) (string, bool) {
-		data, _, complete, err := ReadKeptLog(store, "n1", c.batch(id), 1, stderr, 0, 0)
+		data, _, complete, err := ReadKeptLog(c.ctx, local.Store(store), "n1", c.batch(id), 1, stderr, 0, 0)
 		if err != nil {
 			return "", false
 		}
@@ -48,10 +50,21 @@ func TestLogs_get_into_the_store_while_their_jobs_run_and_can_be_read_without_th
 		t.Fatal(err)
 	}
 	c.until("what ended meanwhile in the store", func() bool {
-		data, _, complete, err := ReadKeptLog(store, "n1", c.batch(next), 1, false, 0, 0)
+		data, _, complete, err := ReadKeptLog(c.ctx, local.Store(store), "n1", c.batch(next), 1, false, 0, 0)
 		return err == nil && complete && string(data) == "meanwhile\n"
 	}, n.logged.String)
-	if _, _, _, err := ReadKeptLog(store, "n2", c.batch(next), 1, false, 0, 0); err == nil {
+	// What ended just before a process died, and was not shipped, is found by the next one.
+	n.stop()
+	b := c.batch(next)
+	if err := os.RemoveAll(filepath.Join(store, "n1", fmt.Sprintf("%s_%d_1", b.Task, b.ID))); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	c.until("what ended before in the store", func() bool {
+		data, _, complete, err := ReadKeptLog(c.ctx, local.Store(store), "n1", b, 1, false, 0, 0)
+		return err == nil && complete && string(data) == "meanwhile\n"
+	}, n.logged.String)
+	if _, _, _, err := ReadKeptLog(c.ctx, local.Store(store), "n2", c.batch(next), 1, false, 0, 0); err == nil {
 		t.Error("another node's log was found")
 	}
 }

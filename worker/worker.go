@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -66,9 +67,9 @@ type Options struct {
 	EndOverMemory bool // a job that has more memory than its task asks for is ended; else people are told
 	NoCgroups     bool // of supervisor.Options
 
-	LogStore     string // directory that outlives the node, into which logs are copied; "": none
-	LogStoreDays int    // how long they stay there; default 30
-	LogLimitMB   int64  // of disk for each of a job's two logs; 0: no limit
+	LogStore     files.Store // outlives the node; logs are copied into it; nil: none
+	LogStoreDays int         // how long they stay there; default 30
+	LogLimitMB   int64       // of disk for each of a job's two logs; 0: no limit
 
 	KeepDays  int     // how long logs of finished attempts stay; default 7
 	MinFreeMB int64   // of disk, or it takes no jobs; default 64
@@ -91,7 +92,7 @@ func FromConfig(c *conf.Config) Options {
 		Files:          FilesFromConfig(c),
 		DefaultAccount: c.Worker.DefaultAccount, Path: c.Worker.Path, PassEnv: c.Worker.PassEnv,
 		Clients: c.Worker.Clients.ByName(), HTTPAllow: c.Worker.HTTPAllow,
-		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB), LogStore: c.Worker.LogStore, LogStoreDays: c.Worker.LogStoreDays, MinFreeMB: int64(c.Worker.MinFreeMB), MaxLoad: float64(c.Worker.MaxLoadPercent) / 100,
+		ClaimLimit: c.Worker.ClaimLimit, PollInterval: c.Worker.PollInterval, KeepDays: c.Worker.KeepDays, LogLimitMB: int64(c.Worker.LogLimitMB), LogStoreDays: c.Worker.LogStoreDays, MinFreeMB: int64(c.Worker.MinFreeMB), MaxLoad: float64(c.Worker.MaxLoadPercent) / 100,
 		BeatInterval: c.Node.BeatInterval, KillGrace: c.Node.KillGrace,
 		StartWithin: c.Node.StartWithin, KillAfter: c.Node.KillAfter, LeaseWait: c.Node.OnLeaseLost == conf.LeaseWait,
 		EndOverMemory: c.Worker.OverMemory == conf.OverMemoryEnd, NoCgroups: c.Worker.Cgroups == conf.CgroupsOff,
@@ -105,6 +106,26 @@ func FilesFromConfig(c *conf.Config) files.Files {
 		all[hdfs.Scheme] = h
 	}
 	return files.ByScheme(all)
+}
+
+// LogStoreFromConfig is what worker.log_store names; nil where there is none.
+func LogStoreFromConfig(c *conf.Config) (files.Store, error) {
+	where := c.Worker.LogStore
+	switch scheme, _ := files.Scheme(where); {
+	case where == "":
+		return nil, nil
+	case scheme != hdfs.Scheme:
+		return local.Store(where), nil
+	}
+	h := hdfs.FromConfig(c)
+	if h == nil {
+		return nil, capri.Invalid("worker.log_store", where, "a directory, or an HDFS that hdfs.name_nodes lists")
+	}
+	s, err := h.Store(where)
+	if err != nil {
+		return nil, fmt.Errorf("worker.log_store: %w", err)
+	}
+	return s, nil
 }
 
 func localFiles(o local.Options) map[string]files.Files {
@@ -261,8 +282,9 @@ func New(o Options) (*Worker, error) {
 		preps: make(chan struct{}, 64), freed: make(chan struct{}, 1),
 		disowned: make(chan struct{}, 1),
 	}
-	if o.LogStore != "" {
-		w.ships = newShipper(w)
+	if w.ships, err = newShipper(w); err != nil {
+		w.Close()
+		return nil, err
 	}
 	if dir := d.passableFor(); dir != "" && os.Geteuid() == 0 {
 		w.log.Warn("jobs of other accounts cannot reach their directories: let others pass through (chmod o+x)", "directory", dir)

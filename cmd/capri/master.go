@@ -10,6 +10,7 @@ import (
 	"capri"
 	"capri/auth"
 	"capri/conf"
+	"capri/files"
 	"capri/sql/store"
 	"capri/worker"
 )
@@ -69,6 +70,10 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if made {
 		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
+	kept, err := worker.LogStoreFromConfig(c)
+	if err != nil {
+		return err
+	}
 	l, err := listen(ctx, c.Listen)
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	err = together(ctx,
 		p.newMaster(name, serverOf(l), false).Run,
 		func(ctx context.Context) error {
-			return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret, c.Worker.LogStore}))
+			return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret, kept}))
 		})
 	p.log.Info("stopped", "err", err)
 	return err
@@ -105,7 +110,7 @@ func (p *process) wakeOthers(ctx context.Context) (stop func()) {
 type nodeLogs struct {
 	store  *store.Store
 	secret []byte
-	kept   string // the log store; "": there is none
+	kept   files.Store // the log store; nil: there is none
 }
 
 func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) ([]byte, int64, bool, error) {
@@ -135,9 +140,9 @@ func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt in
 		return capri.Node{}, err
 	}}
 	data, next, complete, err := remote.ReadLog(ctx, node, batch, attempt, stderr, offset, limit)
-	if n.kept != "" && (errors.Is(err, capri.ErrUnavailable) || errors.Is(err, capri.ErrNotFound)) {
+	if n.kept != nil && (errors.Is(err, capri.ErrUnavailable) || errors.Is(err, capri.ErrNotFound)) {
 		// The node is away, or has cleaned up; what the store has not either, the node's own answer is about.
-		if data, next, complete, e := worker.ReadKeptLog(n.kept, node, batch, attempt, stderr, offset, limit); e == nil {
+		if data, next, complete, e := worker.ReadKeptLog(ctx, n.kept, node, batch, attempt, stderr, offset, limit); e == nil {
 			return data, next, complete, nil
 		}
 	}

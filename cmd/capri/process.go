@@ -127,6 +127,9 @@ func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, serv
 	secret, err := p.store.ClusterSecret(ctx)
 	o := worker.FromConfig(p.conf)
 	o.Store, o.Waker, o.Log, o.Directory, o.Server, o.Secret = p.store, p.waker, p.log, dir, server, secret
+	if err == nil {
+		o.LogStore, err = worker.LogStoreFromConfig(p.conf)
+	}
 	return o, err
 }
 

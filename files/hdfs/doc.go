@@ -11,5 +11,5 @@
 // call before. A name service that did not answer is left alone for a moment, so that a dead name-node costs one
 // time limit and not one for each path.
 //
-// Nothing is ever written to HDFS.
+// Nothing is written to HDFS but what a Store keeps there.
 package hdfs

@@ -22,6 +22,7 @@ type nameService struct {
 	name    string
 	slots   chan struct{} // questions at once
 	fetches chan struct{} // and files at once: a large one must not hold up looks
+	keeps   chan struct{} // and of the store: no job waits for its log
 	login   *login        // nil: without Kerberos
 
 	mu     sync.Mutex
@@ -44,7 +45,7 @@ const idleFor = 5 * time.Second
 
 func newNameService(o *Options, s conf.NameService) *nameService {
 	n := &nameService{o: o, name: s.Name, nodes: slices.Clone(s.NameNodes), idle: map[string][]*client{},
-		slots: make(chan struct{}, o.Connections), fetches: make(chan struct{}, o.Connections)}
+		slots: make(chan struct{}, o.Connections), fetches: make(chan struct{}, o.Connections), keeps: make(chan struct{}, o.Connections)}
 	if o.Kerberos != nil {
 		n.login = &login{k: *o.Kerberos}
 	}

@@ -149,9 +149,13 @@ func (b *Bench) generate(ctx context.Context, d *db) error {
 	}
 	perBatch := map[int][2]float64{} // ours, plain: seconds a batch
 	for _, n := range sizes {
-		runs := b.Runs
-		if n > 100_000 {
-			runs = 1
+		runs, judge, how := b.Runs, median, "median"
+		switch {
+		case n < 100_000:
+			runs *= 3 // a step of half a second is easily disturbed
+		case n > 100_000:
+			// The first of ours writes while the server still flushes the definitions that were made for it.
+			runs, judge, how = 2, slices.Min[[]time.Duration], "best"
 		}
 		d.empty(ctx, append([]string{"task", "task_history"}, batchTables...)...)
 		d.fillTasks(ctx, n)
@@ -181,16 +185,16 @@ func (b *Bench) generate(ctx context.Context, d *db) error {
 		}
 		best, with := time.Duration(0), 0
 		for _, c := range connections {
-			if m := median(plain[c]); best == 0 || m < best {
+			if m := judge(plain[c]); best == 0 || m < best {
 				best, with = m, c
 			}
-			b.note("limit on %d connection(s): %v", c, median(plain[c]))
+			b.note("limit on %d connection(s): %v, %s of %v", c, judge(plain[c]), how, plain[c])
 		}
 		for _, t := range []string{"task_work", "task_data", "tthird_data", "tparent_data"} {
 			b.note("limit: %d rows by %s… 500 rows a statement, 4 statements a transaction", len(copies[t]), short(insertText(t, columns[t], 1)))
 		}
-		us := median(ours)
-		b.note("ours: %v of %v", us, ours)
+		us := judge(ours)
+		b.note("ours: %v, %s of %v", us, how, ours)
 		perBatch[n] = [2]float64{us.Seconds() / float64(n), best.Seconds() / float64(n)}
 		if n == 100_000 {
 			b.rate(fmt.Sprintf("generate 100,000 (limit: %d conn)/%s", with, d.kind), float64(n)/us.Seconds(), float64(n)/best.Seconds(), "batches/s", 0.7)

@@ -390,6 +390,35 @@ func TestTypes_give_their_command_lines(t *testing.T) {
 	}
 }
 
+func TestPriorities_are_handed_on_before_the_tasks_own_options(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"spark-submit", "trino", "hive"} {
+		b.script(name, "")
+	}
+	m := NewMaker(MakerOptions{Calendar: calendar.New(time.UTC), Clients: Clients{Path: b.dir}, Program: b.dir + "/capri"})
+	for i, row := range []struct {
+		kind     string
+		priority int
+		want     string // in the command line; "" is nothing about it
+	}{
+		{"spark", 0, `"` + b.dir + `/spark-submit","--conf","spark.yarn.priority=10","--own"]`},
+		{"spark", 9, `"--conf","spark.yarn.priority=1","--own"]`},
+		{"spark", 5, ""},
+		{"trino", 2, `/trino","--session","query_priority=8","--own",`},
+		{"hive", 2, ""}, // a server that checks its settings would refuse it
+	} {
+		spec := capri.Spec{Priority: row.priority, Job: capri.Job{Type: row.kind, Command: "x", Options: []string{"--own"}}}
+		p, err := m.Make(&capri.Task{ID: capri.TaskID(i + 1), Spec: spec}, &capri.Batch{}, "/d", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := strings.Join(p.Env, "\n")
+		if row.want == "" && strings.Contains(env, "priority=") || !strings.Contains(env, row.want) || !slices.Contains(p.Env, "CAPRI_PRIORITY="+strconv.Itoa(row.priority)) {
+			t.Errorf("%s of priority %d: %s", row.kind, row.priority, env)
+		}
+	}
+}
+
 func TestA_client_is_found_where_the_operator_says(t *testing.T) {
 	b := newBench(t)
 	b.script("spark-submit", "")

@@ -39,7 +39,7 @@ func TestThe_environment_is_built_from_nothing(t *testing.T) {
 		env := slices.Sorted(slices.Values(p.Env))
 		want := []string{
 			"CAPRI_ATTEMPT=5.3", "CAPRI_BATCH_ID=5", "CAPRI_BATCH_NO=20261119", "CAPRI_DATA_END=2026-11-20T00:00:00+08:00", "CAPRI_DATA_START=2026-11-19T00:00:00+08:00",
-			"CAPRI_RUN_NO=1", "CAPRI_SCHEDULE_TIME=2026-11-20T00:01:00+08:00", "CAPRI_TASK=dwd", "HOME=/home/etl", "LANG=C.UTF-8", "LOGNAME=etl",
+			"CAPRI_PRIORITY=0", "CAPRI_RUN_NO=1", "CAPRI_SCHEDULE_TIME=2026-11-20T00:01:00+08:00", "CAPRI_TASK=dwd", "HOME=/home/etl", "LANG=C.UTF-8", "LOGNAME=etl",
 			"PARAM_DAY=${yyyyMMdd}; $(id)", "PATH=/data/jobs/5.3:/opt/bin", "PYTHONUNBUFFERED=1", "TZ=Asia/Shanghai", "USER=etl",
 		}
 		if !slices.Equal(env, want) {

@@ -92,6 +92,7 @@ type version struct {
 type compiled struct {
 	kind    Type
 	command *calendar.Template
+	ahead   []string // options that come before the task's own, which may say otherwise
 	options []*calendar.Template
 	http    *capri.HTTP          // nil: of another type
 	texts   []*calendar.Template // of httpTexts
@@ -101,6 +102,9 @@ type compiled struct {
 	env     []string // without what depends on the batch
 	path    string
 }
+
+// ordinaryPriority is that of tasks which say nothing; engines then hear nothing either.
+const ordinaryPriority = 5
 
 // cacheLimit is some tens of megabytes; a mark of more distinct tasks than that reads their templates anew.
 const cacheLimit = 20_000
@@ -123,6 +127,9 @@ func (m *Maker) compile(t *capri.Task) (*compiled, error) {
 	}
 	if c.options, err = templates(t.Job.Options); err != nil {
 		return nil, err
+	}
+	if kind.priority != nil && t.Priority != ordinaryPriority {
+		c.ahead = kind.priority(10 - t.Priority)
 	}
 	if kind.argv == nil {
 		c.http = &t.Job.HTTP
@@ -155,6 +162,7 @@ func (m *Maker) compile(t *capri.Task) (*compiled, error) {
 		env.set("PARAM_"+strings.ToUpper(k), v)
 	}
 	env.set("CAPRI_TASK", t.Name)
+	env.set("CAPRI_PRIORITY", strconv.Itoa(t.Priority))
 	if m.server != "" {
 		env.set("CAPRI_SERVER", m.server)
 	}
@@ -215,7 +223,8 @@ func (m *Maker) argv(c *compiled, b *capri.Batch) (argv []string, told string, e
 	if c.http != nil {
 		spec.HTTP = &runner.Call{URL: strings.TrimSpace(text), HTTP: withHTTPTexts(*c.http, expand(c.texts...)), Params: c.params, Allow: m.httpAllow}
 	} else {
-		cmd := &command{text: text, files: c.files, options: expand(c.options...), mainClass: c.main, params: c.params}
+		own := expand(c.options...)
+		cmd := &command{text: text, files: c.files, options: slices.Concat(c.ahead, own), mainClass: c.main, params: c.params}
 		if c.kind.client != "" {
 			if cmd.client, err = m.clients.Find(c.kind.client); err != nil {
 				return nil, "", err
@@ -227,6 +236,7 @@ func (m *Maker) argv(c *compiled, b *capri.Batch) (argv []string, told string, e
 		}
 		spec.Client = &runner.Client{Argv: argv, Remote: c.kind.remote, Former: b.ApplicationID}
 		if c.kind.kill != nil {
+			cmd.options = own
 			spec.Client.Kill = c.kind.kill(cmd)
 		} else if yarn, err := m.clients.Find("yarn"); err == nil { // its absence is no reason not to run
 			spec.Client.Kill = []string{yarn, "application", "-kill", runner.RemoteID}

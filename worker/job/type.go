@@ -3,6 +3,7 @@ package job
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"capri"
@@ -20,6 +21,8 @@ type Type struct {
 	env    []string                  // what jobs of the type see besides; the task's own env comes after it
 	remote string                    // how the runner finds what the client has started elsewhere; "": the shim starts argv itself
 	kill   func(c *command) []string // how the runner ends that; nil: with the yarn client
+
+	priority func(engines int) []string // options that hand the task's priority on; engines run 10 first and 1 last
 }
 
 // command is what a type makes a command line of. Its times are expanded.
@@ -41,8 +44,8 @@ var types = map[string]Type{
 	"java":      {client: "java", argv: java},
 	"http":      {},
 	"hive":      {client: "hive", argv: hive, remote: "hive"},
-	"spark":     {client: "spark", argv: spark, env: unbuffered, remote: "spark"},
-	"trino":     {client: "trino", argv: trino, remote: "trino", kill: killQuery},
+	"spark":     {client: "spark", argv: spark, env: unbuffered, remote: "spark", priority: func(p int) []string { return []string{"--conf", "spark.yarn.priority=" + strconv.Itoa(p)} }},
+	"trino":     {client: "trino", argv: trino, remote: "trino", kill: killQuery, priority: func(p int) []string { return []string{"--session", "query_priority=" + strconv.Itoa(p)} }},
 	"mapreduce": {client: "hadoop", argv: mapreduce, remote: "mapreduce"},
 }
 

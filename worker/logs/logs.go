@@ -6,7 +6,7 @@
 // and the same with .err. It promises that a reader needs as much memory as it asks for, however big the file
 // and however long its lines, that an offset stays good across the renaming, that nothing outside the
 // directory is read or written, whatever a name says, and that keys of Capri in a log are not shown. It leaves to others who
-// may read a log and when Clean is due.
+// may read a log and when Clean is due. Kept is the copy that outlives the node.
 package logs
 
 import (
@@ -198,7 +198,7 @@ func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 	want := min(int64(limit), MaxLimit, max(0, size-offset))
 	from, end := gap(f, offset, offset+want)
 	if from == offset && end > from {
-		c := Chunk{Data: fmt.Appendf(nil, "\n[capri: %d bytes are missing here; the log grew beyond worker.log_limit_mb]\n", end-from), Next: end, Size: size}
+		c := Chunk{Data: missing(end - from), Next: end, Size: size}
 		c.Complete = finished && c.Next >= size
 		return c, nil
 	}
@@ -216,6 +216,21 @@ func (d *Dir) ReadAt(name string, offset int64, limit int) (Chunk, error) {
 	c.Next = offset + read
 	c.Complete = finished && c.Next >= size
 	return c, nil
+}
+
+// Size is how long a log is now.
+func (d *Dir) Size(name string) (int64, error) {
+	if err := check(name); err != nil {
+		return 0, err
+	}
+	info, err := d.root.Lstat(name + running)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = d.root.Lstat(name + done)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at log %s: %w", name, err)
+	}
+	return info.Size(), nil
 }
 
 // open opens a regular file below the directory. os.Root keeps names inside; that what was opened is what was

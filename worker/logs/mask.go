@@ -6,6 +6,12 @@ import "regexp"
 // not therefore to have them: they are covered when a log is read. Other people's secrets nobody can know by their looks.
 var secret = regexp.MustCompile(`capri_(?:attempt_[0-9]+\.[0-9]+_[0-9a-f]{64}|[A-Za-z0-9_-]{43})`)
 
+// What may become one when more is written: its mark, and what can follow that.
+var (
+	secretMark = []byte("capri_")
+	secretRun  = regexp.MustCompile(`^capri_[A-Za-z0-9_.-]*$`)
+)
+
 // mostSecret is as long as one can be; so much more is read on both sides, or one that lies across the edge of a piece
 // would be seen in two halves.
 const mostSecret = 128

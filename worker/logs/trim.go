@@ -88,3 +88,8 @@ func gap(f *os.File, offset, limit int64) (from, end int64) {
 	}
 	return from, end
 }
+
+// missing is the line that a reader finds where the middle was dropped.
+func missing(bytes int64) []byte {
+	return fmt.Appendf(nil, "\n[capri: %d bytes are missing here; the log grew beyond worker.log_limit_mb]\n", bytes)
+}

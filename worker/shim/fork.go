@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -53,10 +54,16 @@ func (s *shim) forkJobs() {
 		}
 		if err != nil {
 			s.mu.Lock()
-			s.end(next.job, Exit{Error: err.Error(), Ended: time.Now().UnixMilli()})
+			s.end(next.job, Exit{Error: err.Error(), NodeFault: ofNode(err), Ended: time.Now().UnixMilli()})
 			s.mu.Unlock()
 		}
 	}
+}
+
+// ofNode tells what a machine lacks from what is wrong with a job.
+func ofNode(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ENOMEM, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE},
+		func(lack error) bool { return errors.Is(err, lack) })
 }
 
 // gainNothing has what this thread starts never get more rights than it was started with: sudo, setuid programs and file

@@ -122,7 +122,8 @@ type Exit struct {
 	Code         int           `json:"code,omitempty"`
 	Signal       int           `json:"signal,omitempty"` // it died of this; Code is then 0 and means nothing
 	Error        string        `json:"error,omitempty"`
-	Started      int64         `json:"started,omitempty"` // epoch milliseconds
+	NodeFault    bool          `json:"node_fault,omitempty"` // Error is the machine's fault, and would have met any job
+	Started      int64         `json:"started,omitempty"`    // epoch milliseconds
 	Ended        int64         `json:"ended"`
 	PeakMemoryMB int           `json:"peak_memory_mb,omitempty"`
 	Processes    int           `json:"processes,omitempty"` // the most that were seen; 0: it ended before anybody looked

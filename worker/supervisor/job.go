@@ -36,6 +36,7 @@ type Exit struct {
 	Code         int
 	Signal       syscall.Signal // it died of this; 0: it did not
 	Error        string         // why it could not be started, or that nothing is known of its end
+	NodeFault    bool           // Error is the machine's fault, and would have met any job
 	Lost         bool           // its shim died: nothing is known, but none of its session is left
 	Started      capri.Instant  // 0: it never was
 	Ended        capri.Instant
@@ -91,7 +92,7 @@ func exitOf(e shim.Exit) (Exit, error) {
 	return Exit{
 		Attempt: a, Code: e.Code, Signal: syscall.Signal(e.Signal), Error: e.Error,
 		Started: capri.Instant(e.Started), Ended: capri.Instant(e.Ended),
-		PeakMemoryMB: e.PeakMemoryMB, Processes: e.Processes, OverMemory: e.OverMemory, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed, Lapsed: e.Lapsed,
+		PeakMemoryMB: e.PeakMemoryMB, Processes: e.Processes, OverMemory: e.OverMemory, NodeFault: e.NodeFault, CPU: e.CPU, TimedOut: e.TimedOut, Killed: e.Killed, Lapsed: e.Lapsed,
 	}, err
 }
 
