@@ -99,6 +99,12 @@ func TestLinks_that_a_job_leaves_lead_nowhere(t *testing.T) {
 	}
 }
 
+// wrote tells whether a job's output is this so far; one that has not begun has none.
+func (n *node) wrote(id capri.BatchID, text string) bool {
+	data, _, _, err := n.ReadLog(n.c.ctx, n.c.batch(id), 1, false, 0, 0)
+	return err == nil && string(data) == text
+}
+
 // smallDisk mounts a file system of so many MB for a data directory.
 func smallDisk(t *testing.T, mb int) string {
 	t.Helper()
@@ -132,7 +138,7 @@ func TestA_job_that_fills_the_disk_keeps_no_other_from_its_end(t *testing.T) {
 	n := c.run(func(o *Options) { o.Dir, o.MinFreeMB = disk, 8 })
 	gate := n.fifo(t)
 	other := c.launch("n1", "echo began; read x <"+gate+"; exit 5", nil)
-	c.until("it to run", func() bool { return n.peek(other) == "began\n" }, n.logged.String)
+	c.until("it to run", func() bool { return n.wrote(other, "began\n") }, n.logged.String)
 	filler := c.launch("n1", "dd if=/dev/zero of=fill bs=1M 2>/dev/null; echo full; read x <"+gate+"; exit 0", nil)
 	c.until("the disk to be full", func() bool { d, err := n.disk(); return err == nil && d.freeMB == 0 }, func() string { return "" })
 	late := c.launch("n1", "echo late", nil)
@@ -162,7 +168,7 @@ func TestA_disk_that_turns_read_only_costs_no_batch_its_retries(t *testing.T) {
 	n := c.run(func(o *Options) { o.Dir = disk })
 	gate := n.fifo(t)
 	running := c.launch("n1", "echo began; read x <"+gate+"; echo still; exit 6", nil)
-	c.until("it to run", func() bool { return n.peek(running) == "began\n" }, n.logged.String)
+	c.until("it to run", func() bool { return n.wrote(running, "began\n") }, n.logged.String)
 	logs := filepath.Join(disk, logDir)
 	mount(t, logs, logs, "", unix.MS_BIND, "")
 	if err := unix.Mount("", logs, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {

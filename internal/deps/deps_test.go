@@ -53,6 +53,9 @@ services/generate   : capri cron calendar lineage birth sql/store wake services 
 services/dependency : capri calendar lineage files sql/store wake services SYNC
 services/dispatch   : capri internal/failpoint calendar placement sql/store wake services
 services/reschedule : capri calendar sql/store wake services
+alerting            : capri
+alerting/route      : capri alerting
+services/alert      : capri alerting alerting/route sql/store services
 services/attempts   : capri files sql/store wake services
 services/timeout    : sql/store services
 services/bigtask    : capri calendar sql/store services

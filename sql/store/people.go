@@ -18,16 +18,17 @@ type User struct {
 	Mail       string
 	Phone      string
 	Enabled    bool
+	Admin      bool // is told of trouble of the system
 	CreatedAt  capri.Instant
 }
 
 // Users lists people by name.
 func (s *Store) Users(ctx context.Context) ([]User, error) {
 	var all []User
-	q := sq.Select("name", "department", "mail", "phone", "enabled", "created_at").From("user").OrderBy("name")
+	q := sq.Select("name", "department", "mail", "phone", "enabled", "admin", "created_at").From("user").OrderBy("name")
 	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var u User
-		err := r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.CreatedAt)
+		err := r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.Admin, &u.CreatedAt)
 		all = append(all, u)
 		return err
 	})
@@ -40,9 +41,9 @@ func (tx *Tx) SaveUser(u User) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.exec(sq.Insert("user").Columns("name", "department", "mail", "phone", "enabled", "created_at").
-		Values(u.Name, u.Department, u.Mail, u.Phone, bit(u.Enabled), int64(tx.Now)).
-		Suffix(tx.s.d.Upsert([]string{"name"}, "department", "mail", "phone", "enabled")))
+	_, err = tx.exec(sq.Insert("user").Columns("name", "department", "mail", "phone", "enabled", "admin", "created_at").
+		Values(u.Name, u.Department, u.Mail, u.Phone, bit(u.Enabled), bit(u.Admin), int64(tx.Now)).
+		Suffix(tx.s.d.Upsert([]string{"name"}, "department", "mail", "phone", "enabled", "admin")))
 	return err
 }
 

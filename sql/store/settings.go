@@ -18,6 +18,11 @@ const (
 	BigTaskDiffers      = "bigtask_differs_percent"  // yesterday's duration replaces the expected one where it differs more
 	BigTaskDiffersLeast = "bigtask_differs_minutes"  // and by at least so much
 	ArchiveDays         = "archive_after_days"       // finished batches older than this are archived; 0: never
+	AlertRepeat         = "alert_repeat_minutes"     // until an incident that nobody acknowledges is told of again: 30,120,480,1440
+	AlertEscalation     = "alert_escalation_minutes" // until a severe one of the system climbs each step: secondary duty, all admins
+	AlertExpires        = "alert_expires_minutes"    // an alert that is older is not sent any more, but accounted for
+	AlertQuiet          = "alert_quiet_minutes"      // an incident of the system is over when nothing came for so long
+	AlertForget         = "alert_forget_days"        // and any other
 
 	// Thresholds of the monitor; 0 turns one off.
 	RescheduledIn10Important = "rescheduled_10min_important" // more than so many taken from one node within ten minutes
@@ -43,6 +48,7 @@ const (
 
 var settingDefaults = map[string]string{
 	LatestScheduleTime: "", CronHorizonMinutes: "10", RescheduleMinutes: "5", BigTaskMinutes: "120", BigTaskDiffers: "50", BigTaskDiffersLeast: "10", ArchiveDays: "90",
+	AlertRepeat: "30,120,480,1440", AlertEscalation: "10,10", AlertExpires: "720", AlertQuiet: "60", AlertForget: "7",
 	RescheduledIn10Important: "3", RescheduledIn10Severe: "5", RescheduledIn30Important: "10", RescheduledIn30Severe: "15",
 	GenerateImportant: "10", GenerateSevere: "15", DependencyImportant: "5", DependencySevere: "10", TimeoutAge: "2", ServiceAge: "5", ReadyImportant: "5",
 	MastersImportant: "0", MastersSevere: "0", WorkersImportant: "0", WorkersSevere: "0",

@@ -202,6 +202,24 @@ func (s *Store) TaskVersions(ctx context.Context, keys []VersionKey) (map[Versio
 	return found, nil
 }
 
+// TasksByID gives the newest versions of tasks, deleted ones too; those that do not exist are missing from the answer.
+func (s *Store) TasksByID(ctx context.Context, ids []capri.TaskID) (map[capri.TaskID]*capri.Task, error) {
+	found := make(map[capri.TaskID]*capri.Task, len(ids))
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		err := query(ctx, s.read, sq.Select(taskColumns...).From("task t").Where(idIn("t.id", part)), func(r *sql.Rows) error {
+			t, err := scanTask(r)
+			if err == nil {
+				found[t.ID] = t
+			}
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("read tasks", err)
+		}
+	}
+	return found, nil
+}
+
 // TaskChange is one version in a task's history.
 type TaskChange struct {
 	Version int

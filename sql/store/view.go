@@ -151,19 +151,12 @@ type AlertRow struct {
 	ID int64
 	capri.Alert
 	CreatedAt capri.Instant
+	Incident  int64 // 0: nobody has looked at it yet
 }
 
 // Alerts lists the newest alerts, newest first.
 func (s *Store) Alerts(ctx context.Context, limit int) ([]AlertRow, error) {
-	var out []AlertRow
-	err := query(ctx, s.read, sq.Select("id", "alert_key", "level", "kind", "task_id", "batch_id", "title", "body", "created_at").
-		From("alert").OrderBy("id DESC").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var a AlertRow
-		err := r.Scan(&a.ID, &a.Key, &a.Level, &a.Kind, &a.Task, &a.Batch, &a.Title, &a.Text, &a.CreatedAt)
-		out = append(out, a)
-		return err
-	})
-	return out, s.fault("list alerts", err)
+	return s.alertRows(ctx, s.alertQuery().OrderBy("id DESC").Limit(uint64(limit)))
 }
 
 // DefinitionsVersion grows with every change of definitions: who read it, then the definitions, and finds it one
