@@ -1,0 +1,185 @@
+package alert
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"capri"
+	"capri/sql/store"
+)
+
+// cause is what makes alerts one incident.
+type cause struct {
+	name  string
+	batch capri.BatchID // the batch that it is about, 0 where it is about none
+	task  capri.TaskID
+}
+
+// Causes of alerts that are about no batch. A kind that is not here is a cause by itself: all nodes that are lost, all
+// probes that fail within the time of an incident are told of together.
+var causes = map[string]func(a *store.AlertRow) string{
+	// Failures of a mark and the warning that they are many: generate_failed:<period>:<mark>:<task>.
+	"generate_failed":      func(a *store.AlertRow) string { return "generate:" + fields(a.Key, 1, 3) },
+	"generate_many_failed": func(a *store.AlertRow) string { return "generate:" + fields(a.Key, 1, 3) },
+	"probe_failed":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) }, // probe_failed:<name>:<time>
+	"probe_over":           func(a *store.AlertRow) string { return "probe_failed:" + fields(a.Key, 1, 2) },
+	"raised":               func(a *store.AlertRow) string { return a.Key }, // by people and scripts, who choose it
+	"message_given_up":     func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
+	"channel_down":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
+}
+
+// fields is a part of a key, from and up to the colons of these numbers.
+func fields(key string, from, to int) string {
+	parts := strings.Split(key, ":")
+	if len(parts) < to {
+		return key
+	}
+	return strings.Join(parts[from:to], ":")
+}
+
+// causesOf finds the cause of each alert. An alert of a batch that waits is traced to what it waits for in the end, so that one
+// failed root with hundreds behind it is one incident.
+func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]cause, error) {
+	var ids []capri.BatchID
+	for _, a := range alerts {
+		if a.Batch != 0 {
+			ids = append(ids, a.Batch)
+		}
+	}
+	roots, err := rootsOf(ctx, s, ids)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]cause, len(alerts))
+	for i := range alerts {
+		a := &alerts[i]
+		switch of := causes[a.Kind]; {
+		case a.Batch != 0:
+			list[i] = roots[a.Batch]
+			if list[i].task == 0 { // the batch is gone
+				list[i] = cause{name: fmt.Sprintf("batch:%d", a.Batch), batch: a.Batch, task: a.Task}
+			}
+		case of != nil:
+			list[i] = cause{name: of(a), task: a.Task}
+		case a.Task != 0:
+			list[i] = cause{name: fmt.Sprintf("task:%d:%s", a.Task, a.Kind), task: a.Task}
+		default:
+			list[i] = cause{name: a.Kind}
+		}
+		list[i].name = cut(list[i].name)
+	}
+	return list, nil
+}
+
+// cut fits a cause to its column.
+func cut(name string) string {
+	const most = 190
+	if r := []rune(name); len(r) > most {
+		return string(r[:most])
+	}
+	return name
+}
+
+// mostLevels bounds a chain of batches that wait for each other.
+const mostLevels = 30
+
+// rootsOf follows batches that wait to what they wait for, all of them at once, level by level.
+func rootsOf(ctx context.Context, s *store.Store, ids []capri.BatchID) (map[capri.BatchID]cause, error) {
+	states, err := s.BatchesByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	at := map[capri.BatchID]capri.BatchID{} // where the way from a batch has led so far
+	for id := range states {
+		at[id] = id
+	}
+	found := map[capri.BatchID]cause{}
+	end := func(b store.BatchRow) cause {
+		return cause{name: fmt.Sprintf("batch:%d", b.ID), batch: b.ID, task: b.TaskID}
+	}
+	for range mostLevels {
+		var waiting []capri.BatchID
+		seen := map[capri.BatchID]bool{}
+		for id, now := range at {
+			b, known := states[now]
+			if _, done := found[id]; !done && known && b.State == capri.Waiting && !seen[now] {
+				seen[now] = true
+				waiting = append(waiting, now)
+			}
+		}
+		if len(waiting) == 0 {
+			break
+		}
+		unmet, err := s.UnmetOf(ctx, waiting)
+		if err != nil {
+			return nil, err
+		}
+		var next []capri.BatchID
+		for id, now := range at {
+			b := states[now]
+			if _, done := found[id]; done || b.State != capri.Waiting {
+				continue
+			}
+			c, is := worst(unmet[now])
+			switch {
+			case !is: // it waits for nothing but a node
+				found[id] = end(b)
+			case c.Kind == "input":
+				found[id] = cause{name: "path:" + strings.TrimSuffix(c.Path, "/") + "/" + c.Flag, batch: now, task: b.TaskID}
+			case c.Kind == "third_party":
+				found[id] = cause{name: fmt.Sprintf("third_party:%s:%s", c.Code, c.BatchNo), batch: now, task: b.TaskID}
+			case c.ParentBatchID == 0:
+				found[id] = cause{name: fmt.Sprintf("missing:%d:%s", c.ParentTaskID, c.BatchNo), batch: now, task: c.ParentTaskID}
+			default:
+				at[id] = c.ParentBatchID
+				next = append(next, c.ParentBatchID)
+			}
+		}
+		if len(next) == 0 {
+			break
+		}
+		more, err := s.BatchesByID(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		for id, b := range more {
+			states[id] = b
+		}
+	}
+	for id, now := range at {
+		if _, done := found[id]; !done {
+			b, known := states[now]
+			if !known {
+				b = states[id]
+			}
+			found[id] = end(b)
+		}
+	}
+	return found, nil
+}
+
+// worst is the condition that is followed where several are unmet: a parent that has failed before one that is running,
+// waiting or not made, and what is no parent last.
+func worst(unmet []store.ConditionRow) (store.ConditionRow, bool) {
+	rank := func(c store.ConditionRow) int {
+		switch {
+		case c.Kind != "parent":
+			return 1
+		case c.ParentBatchID == 0:
+			return 2
+		case c.ParentState == capri.Finished:
+			return 5
+		case c.ParentState == capri.Waiting:
+			return 4 // its own root may have failed
+		}
+		return 3
+	}
+	var best store.ConditionRow
+	for _, c := range unmet {
+		if best.Kind == "" || rank(c) > rank(best) {
+			best = c
+		}
+	}
+	return best, best.Kind != ""
+}
