@@ -47,9 +47,11 @@ type Config struct {
 	Lease      Lease      `conf:"lease"`
 	Quality    Quality    `conf:"quality"`
 	Monitor    Monitor    `conf:"monitor"`
+	Alerting   Alerting   `conf:"alerting"`
 	Watch      Watch      `conf:"watch"`
 
-	Probes []Probe // what monitor.probes_file lists
+	Probes   []Probe   // what monitor.probes_file lists
+	Gateways []Gateway // what alerting.gateways_file lists
 
 	zone   *time.Location
 	origin map[string]string // where each key that is not built in came from
@@ -228,6 +230,23 @@ type Monitor struct {
 	ProbesFile string `conf:"probes_file"`
 }
 
+// Alerting is how alerts reach people: what they read, and by which channels.
+type Alerting struct {
+	Link             string        `conf:"link"`
+	Language         string        `conf:"language"`
+	MailServer       string        `conf:"mail_server"`
+	MailTLS          string        `conf:"mail_tls"`
+	MailFrom         string        `conf:"mail_from"`
+	MailUser         string        `conf:"mail_user"`
+	MailPassword     string        `conf:"mail_password,secret"`
+	MailPasswordFile string        `conf:"mail_password_file"`
+	MailTimeout      time.Duration `conf:"mail_timeout"`
+	MailTries        int           `conf:"mail_tries"`
+	MailParallel     int           `conf:"mail_parallel"`
+	MailPerMinute    int           `conf:"mail_per_minute"`
+	GatewaysFile     string        `conf:"gateways_file"`
+}
+
 // Watch is capri watch, which stands outside and uses nothing else of this configuration but log.
 type Watch struct {
 	DSN              string        `conf:"dsn,secret"`
@@ -290,6 +309,8 @@ func Default() *Config {
 		Dispatch: Dispatch{Interval: time.Second},
 		Lease:    Lease{TTL: 6 * time.Second, Renew: 2 * time.Second},
 		Quality:  Quality{Timeout: 10 * time.Second},
+		Alerting: Alerting{Language: "en", MailTLS: "starttls", MailTimeout: builtInLimits.Timeout, MailTries: builtInLimits.Tries,
+			MailParallel: builtInLimits.Parallel, MailPerMinute: builtInLimits.PerMinute},
 		Watch: Watch{Interval: 15 * time.Second, DatabaseSilence: 30 * time.Second, APISilence: 30 * time.Second, MastersSilence: time.Minute,
 			MonitorSilence: 5 * time.Minute, MailTLS: "starttls"},
 	}
@@ -337,6 +358,10 @@ func Load(file string, explicit bool, overrides map[string]string) (*Config, err
 	if c.Monitor.ProbesFile != "" {
 		probes, faults := readProbes(c.Monitor.ProbesFile)
 		c.Probes, wrong = probes, append(wrong, faults...)
+	}
+	if c.Alerting.GatewaysFile != "" {
+		gateways, faults := readGateways(c.Alerting.GatewaysFile)
+		c.Gateways, wrong = gateways, append(wrong, faults...)
 	}
 	for _, f := range fields { // in the order of the keys, so that messages are stable
 		if e := bad[f.key]; e != nil {
@@ -418,6 +443,7 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 	}{
 		{"redis.password_file", c.Redis.PasswordFile, "redis.password", &c.Redis.Password},
 		{"quality.token_file", c.Quality.TokenFile, "quality.token", &c.Quality.Token},
+		{"alerting.mail_password_file", c.Alerting.MailPasswordFile, "alerting.mail_password", &c.Alerting.MailPassword},
 		{"watch.mail_password_file", c.Watch.MailPasswordFile, "watch.mail_password", &c.Watch.MailPassword},
 	} {
 		if p.file == "" {

@@ -115,7 +115,7 @@ func TestWhatIsWrongIsSaidAllAtOnce(t *testing.T) {
 F:1: timezon: want a key that exists; did you mean timezone?
 F:2: database.dns: want a key that exists; did you mean database.dsn?
 F:3: worker.claim: want one of the keys of conf/capri.yaml: worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, worker.log_limit_mb, worker.log_store, worker.log_store_days, worker.min_free_mb, worker.max_load_percent, worker.over_memory, worker.cgroups, worker.http_allow, worker.clients.python, worker.clients.java, worker.clients.hive, worker.clients.spark, worker.clients.trino, worker.clients.hadoop, worker.clients.yarn
-F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, node.beat_interval, node.start_within, node.kill_after, node.kill_grace, node.lost_after, node.on_lease_lost, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, worker.log_limit_mb, worker.log_store, worker.log_store_days, worker.min_free_mb, worker.max_load_percent, worker.over_memory, worker.cgroups, worker.http_allow, worker.clients.python, worker.clients.java, worker.clients.hive, worker.clients.spark, worker.clients.trino, worker.clients.hadoop, worker.clients.yarn, dependency.interval, dependency.parallel, dependency.path_timeout, hdfs.name_nodes, hdfs.user, hdfs.connections, hdfs.timeout, hdfs.round_timeout, hdfs.retry_after, hdfs.file_limit_mb, hdfs.cache_mb, hdfs.data_nodes_by, hdfs.protection, hdfs.kerberos_principal, hdfs.kerberos_keytab, hdfs.kerberos_config, hdfs.kerberos_name_node, dispatch.interval, lease.ttl, lease.renew, quality.url, quality.token, quality.token_file, quality.timeout, quality.callback, monitor.probes_file, watch.dsn, watch.password_file, watch.api, watch.interval, watch.database_silence, watch.api_silence, watch.masters_silence, watch.monitor_silence, watch.webhook, watch.mail_server, watch.mail_tls, watch.mail_from, watch.mail_to, watch.mail_user, watch.mail_password, watch.mail_password_file`},
+F:4: frobnicate: want one of the keys of conf/capri.yaml: timezone, data, listen, log.level, log.format, database.dsn, database.password_file, database.connections, database.beat_connections, redis.addr, redis.password, redis.password_file, redis.db, node.name, node.pool, node.slots, node.memory_mb, node.beat_interval, node.start_within, node.kill_after, node.kill_grace, node.lost_after, node.on_lease_lost, worker.default_account, worker.poll_interval, worker.claim_limit, worker.path, worker.pass_env, worker.keep_days, worker.log_limit_mb, worker.log_store, worker.log_store_days, worker.min_free_mb, worker.max_load_percent, worker.over_memory, worker.cgroups, worker.http_allow, worker.clients.python, worker.clients.java, worker.clients.hive, worker.clients.spark, worker.clients.trino, worker.clients.hadoop, worker.clients.yarn, dependency.interval, dependency.parallel, dependency.path_timeout, hdfs.name_nodes, hdfs.user, hdfs.connections, hdfs.timeout, hdfs.round_timeout, hdfs.retry_after, hdfs.file_limit_mb, hdfs.cache_mb, hdfs.data_nodes_by, hdfs.protection, hdfs.kerberos_principal, hdfs.kerberos_keytab, hdfs.kerberos_config, hdfs.kerberos_name_node, dispatch.interval, lease.ttl, lease.renew, quality.url, quality.token, quality.token_file, quality.timeout, quality.callback, monitor.probes_file, alerting.link, alerting.language, alerting.mail_server, alerting.mail_tls, alerting.mail_from, alerting.mail_user, alerting.mail_password, alerting.mail_password_file, alerting.mail_timeout, alerting.mail_tries, alerting.mail_parallel, alerting.mail_per_minute, alerting.gateways_file, watch.dsn, watch.password_file, watch.api, watch.interval, watch.database_silence, watch.api_silence, watch.masters_silence, watch.monitor_silence, watch.webhook, watch.mail_server, watch.mail_tls, watch.mail_from, watch.mail_to, watch.mail_user, watch.mail_password, watch.mail_password_file`},
 		{"values of the wrong kind", "node: {slots: many, memory_mb: 1.5}\ndispatch: {interval: 5}\nlisten: [a, {b: c}]\n", `
 F:3: listen: want a plain list of words
 F:1: node.slots: "many": want a whole number
@@ -134,6 +134,7 @@ dependency: {interval: 2h, parallel: 0, path_timeout: 1ms}
 dispatch: {interval: 0s}
 quality: {url: "quality:80", timeout: 2h, callback: x, token: a, token_file: SECRET}
 watch: {dsn: "u:secret@h", api: [x], interval: 1ms, api_silence: 2h, webhook: "hooks/geheim", mail_server: mail, mail_tls: maybe, mail_from: "Capri <a@b>", mail_to: [x]}
+alerting: {link: "capri:80", language: fr, mail_server: "mail:25", mail_tls: none, mail_from: "Capri <a@b>", mail_user: capri, mail_password: a, mail_password_file: SECRET, mail_timeout: 2m, mail_tries: 11, mail_parallel: 0, mail_per_minute: -1}
 `, `
 F:2: timezone: "Mars/Base": want a zone's name, such as UTC, Asia/Shanghai or Europe/Berlin
 F:3: data: want a directory, such as ./capri-data
@@ -170,6 +171,15 @@ F:12: quality.url: "quality:80": want http://HOST… or https://HOST…, or noth
 F:12: quality.token_file: "SECRET": want either quality.token or a file, not both
 F:12: quality.timeout: "2h0m0s": want a duration from 100ms to 1h
 F:12: quality.callback: "x": want http://HOST… or https://HOST…, or nothing
+F:14: alerting.link: "capri:80": want http://HOST… or https://HOST…, or nothing
+F:14: alerting.language: "fr": want en or zh
+F:14: alerting.mail_from: "Capri <a@b>": want an address such as capri@example.org, beside alerting.mail_server
+F:14: alerting.mail_user: "capri": want alerting.mail_tls: starttls or tls beside it, or nothing: a password goes only over TLS
+F:14: alerting.mail_password_file: "SECRET": want either alerting.mail_password or a file, not both
+F:14: alerting.mail_timeout: "2m0s": want a duration from 100ms to 1m
+F:14: alerting.mail_tries: "11": want 0 to 10
+F:14: alerting.mail_parallel: "0": want 1 to 100
+F:14: alerting.mail_per_minute: "-1": want 0 to 60000
 F:13: watch.dsn: "u:***@h": want user:password@tcp(host:3306)/database, or nothing
 F:13: watch.api: "x": want http://HOST… or https://HOST…, or nothing
 F:13: watch.interval: "1ms": want a duration from 1s to 1h
@@ -382,4 +392,64 @@ hdfs:
 	}
 	_, err = load("hdfs: {kerberos_keytab: /k}")
 	require.ErrorContains(t, err, "hdfs.kerberos_principal beside it")
+}
+
+func TestGateways_are_read_strictly_and_over_their_preset(t *testing.T) {
+	load := func(text string) (*Config, error) {
+		return Load("none", false, map[string]string{"alerting.gateways_file": write(t, "gateways.yaml", text)})
+	}
+	secret := write(t, "secret", "s3cret\n")
+	c, err := load(`
+gateways:
+  - {name: ops, preset: dingtalk, url: "https://h/x?access_token=k", secrets: {key: ` + secret + `}, sign: key}
+  - {name: sms, url_file: ` + write(t, "url", "https://h/geheim\n") + `, method: PUT, headers: {X: a}, content_type: text/xml, body: b, success: {status: [201], field: a, equals: [0]},
+     refusal: {contains: x}, id: a.0, timeout: 1s, tries: 0, parallel: 2, per_minute: 9}
+`)
+	require.NoError(t, err)
+	assert.Equal(t, []Gateway{
+		{Name: "ops", Method: "POST", URL: "https://h/x?access_token=k", ContentType: "application/json", Body: presets["dingtalk"].Body, Secrets: map[string]string{"key": "s3cret"}, Sign: "key",
+			Success: Answer{Field: "errcode", Equals: []string{"0"}}, Limits: Limits{Timeout: 10 * time.Second, Tries: 3, Parallel: 4, PerMinute: 20}},
+		{Name: "sms", Method: "PUT", URL: "https://h/geheim", Headers: map[string]string{"X": "a"}, ContentType: "text/xml", Body: "b", Secrets: map[string]string{},
+			Success: Answer{Status: []int{201}, Field: "a", Equals: []string{"0"}}, Refusal: Answer{Contains: "x"}, ID: "a.0", Limits: Limits{Timeout: time.Second, Parallel: 2, PerMinute: 9}},
+	}, c.Gateways)
+
+	c, err = load("")
+	require.NoError(t, err, "an empty file lists none")
+	assert.Empty(t, c.Gateways)
+
+	for _, c := range []struct{ sentence, gateway, want string }{
+		{"a mistyped key", "urll: x", "field urll not found"},
+		{"the name of the mail channel", "name: mail, url: 'http://h'", "gateways[0].name: \"mail\": want a name that no other channel has"},
+		{"no name", "name: '', url: 'http://h'", "gateways[0].name: want 1 to 128"},
+		{"a preset that there is not", "name: a, url: 'http://h', preset: irc", "gateways[0].preset: \"irc\": want dingtalk, feishu, generic-phone, generic-sms, slack, wecom, or nothing"},
+		{"no address", "name: a", "gateways[0].url: want either url or url_file"},
+		{"two addresses", "name: a, url: 'http://h', url_file: " + secret, "gateways[0].url: want either url or url_file"},
+		{"an address without a host", "name: a, url: 'file:///geheim'", "gateways[0].url: \"***\": want http://HOST"},
+		{"an address that is no address", "name: a, url: 'http://h/geheim%zz'", "gateways[0].url: \"***\": want http://HOST"},
+		{"a host from a message", "name: a, url: 'http://{{query .To}}/geheim?'", "gateways[0].url: \"***\": want"},
+		{"a path from a message", "name: a, url: 'http://h/{{query .To}}?geheim'", "values only behind the ?"},
+		{"a file that is not there", "name: a, url_file: /nowhere/at/all", "gateways[0].url_file: \"/nowhere/at/all\": want a file that can be read: no such file"},
+		{"a secret that is not there", "name: a, url: 'http://h', secrets: {k: /nowhere/at/all}", "gateways[0].secrets.k: \"/nowhere/at/all\": want a file that can be read"},
+		{"a secret of two lines", "name: a, url: 'http://h', secrets: {k: " + write(t, "two", "geheim\ngeheim") + "}", "want a file that holds one line"},
+		{"an empty secret", "name: a, url: 'http://h', secrets: {k: " + write(t, "empty", "\n") + "}", "want a file that holds one line"},
+		{"a method that changes other things", "name: a, url: 'http://h', method: DELETE", "gateways[0].method: \"DELETE\": want GET, POST or PUT"},
+		{"a status that there is not", "name: a, url: 'http://h', success: {status: [20]}", "gateways[0].success.status: \"20\": want statuses"},
+		{"a field without a value", "name: a, url: 'http://h', refusal: {field: code}", "gateways[0].refusal.equals: want to be there with field"},
+		{"a time limit that holds up others", "name: a, url: 'http://h', timeout: 2m", "gateways[0].timeout: \"2m\": want a duration from 100ms to 1m"},
+		{"too many tries", "name: a, url: 'http://h', tries: 99", "gateways[0].tries: \"99\": want 0 to 10"},
+		{"none at once", "name: a, url: 'http://h', parallel: 0", "gateways[0].parallel: \"0\": want 1 to 100"},
+		{"a rate below nothing", "name: a, url: 'http://h', per_minute: -1", "gateways[0].per_minute: \"-1\": want 0 to 60000"},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			_, err := load("gateways: [{" + c.gateway + "}]")
+			require.ErrorIs(t, err, capri.ErrInvalid)
+			assert.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), "geheim")
+		})
+	}
+	_, err = load("gateways: [{name: a, url: 'http://h'}, {name: a, url: 'http://h', tries: 99}]")
+	require.ErrorContains(t, err, "gateways[1].name: \"a\"")
+	require.ErrorContains(t, err, "gateways[1].tries", "all at once")
+	_, err = Load("none", false, map[string]string{"alerting.gateways_file": "/nowhere/at/all"})
+	assert.ErrorContains(t, err, "alerting.gateways_file: \"/nowhere/at/all\": want a file that can be read")
 }

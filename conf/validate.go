@@ -110,6 +110,25 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	checkURL("quality.callback", c.Quality.Callback, c.Quality.Callback)
 	atLeast(c.Quality.Timeout, 100*time.Millisecond, "quality.timeout")
 
+	a := &c.Alerting
+	checkURL("alerting.link", a.Link, a.Link)
+	check(oneOf(a.Language, "en", "zh"), "alerting.language", a.Language, "en or zh")
+	checkAddress("alerting.mail_server", a.MailServer, true)
+	check(oneOf(a.MailTLS, "none", "starttls", "tls"), "alerting.mail_tls", a.MailTLS, "none, starttls or tls")
+	if a.MailServer != "" {
+		check(isMail(a.MailFrom), "alerting.mail_from", a.MailFrom, "an address such as capri@example.org, beside alerting.mail_server")
+		host, _, _ := net.SplitHostPort(a.MailServer)
+		check(a.MailUser == "" || a.MailTLS != "none" || oneOf(host, "localhost", "127.0.0.1", "::1"), "alerting.mail_user", a.MailUser,
+			"alerting.mail_tls: starttls or tls beside it, or nothing: a password goes only over TLS")
+	}
+	check(validTimeout(a.MailTimeout), "alerting.mail_timeout", a.MailTimeout.String(), timeoutRule)
+	for _, n := range []struct {
+		key             string
+		is, least, most int
+	}{{"mail_tries", a.MailTries, 0, 10}, {"mail_parallel", a.MailParallel, 1, 100}, {"mail_per_minute", a.MailPerMinute, 0, 60_000}} {
+		check(n.is >= n.least && n.is <= n.most, "alerting."+n.key, strconv.Itoa(n.is), fmt.Sprintf("%d to %d", n.least, n.most))
+	}
+
 	w := &c.Watch
 	if w.DSN != "" {
 		check(dialect.CheckDSN(w.DSN) == nil, "watch.dsn", maskDSN(w.DSN), "user:password@tcp(host:3306)/database, or nothing")

@@ -3,21 +3,19 @@ package watch
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/smtp"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"gopkg.in/gomail.v2"
+
+	channels "capri/alerting/channel" // watch has a word channel of its own
 )
 
 // Webhook posts messages as JSON documents.
@@ -72,91 +70,12 @@ func (m Mail) Channel() Channel { return Channel{Name: "mail", Send: m.send} }
 func (m Mail) send(ctx context.Context, msg Message) error {
 	letter := gomail.NewMessage()
 	letter.SetHeader("From", m.From)
-	letter.SetHeader("To", m.To...)
+	letter.SetHeader("To", slices.Clone(m.To)...) // it encodes them in place
 	letter.SetHeader("Subject", subject(msg))
 	letter.SetDateHeader("Date", msg.At)
 	letter.SetBody("text/plain", text(msg))
-	// gomail composes; its own transport knows neither time limits nor a TLS that is required. It also writes the
-	// transport's error into a text, so that is taken from here.
-	var failed error
-	err := gomail.Send(gomail.SendFunc(func(from string, to []string, body io.WriterTo) error {
-		failed = m.deliver(ctx, from, to, body)
-		return failed
-	}), letter)
-	if failed != nil {
-		err = failed
-	}
-	if err != nil {
-		return fmt.Errorf("send a mail by %s: %w", m.Server, err)
-	}
-	return nil
-}
-
-// deliver speaks SMTP within ctx's time: a server that accepts and stays silent costs no more than that.
-func (m Mail) deliver(ctx context.Context, from string, to []string, body io.WriterTo) error {
-	host, _, err := net.SplitHostPort(m.Server)
-	if err != nil {
-		return err
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.Server)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if at, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(at); err != nil {
-			return err
-		}
-	}
-	raw := conn
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
-	defer stop()
-	secure := &tls.Config{ServerName: host, RootCAs: m.roots, MinVersion: tls.VersionTLS12}
-	if m.TLS == "tls" {
-		conn = tls.Client(conn, secure)
-	}
-	c, err := smtp.NewClient(conn, host)
-	if err != nil {
-		return err
-	}
-	if name, err := os.Hostname(); err == nil && !strings.ContainsAny(name, " \r\n") {
-		if err := c.Hello(name); err != nil {
-			return err
-		}
-	}
-	if m.TLS == "starttls" {
-		if ok, _ := c.Extension("STARTTLS"); !ok {
-			return errors.New("it does not offer STARTTLS, which watch.mail_tls: starttls requires")
-		}
-		if err := c.StartTLS(secure); err != nil {
-			return err
-		}
-	}
-	if m.User != "" {
-		if err := c.Auth(smtp.PlainAuth("", m.User, m.Password, host)); err != nil { // it refuses to without TLS
-			return err
-		}
-	}
-	if err := c.Mail(from); err != nil {
-		return err
-	}
-	for _, address := range to {
-		if err := c.Rcpt(address); err != nil {
-			return err
-		}
-	}
-	w, err := c.Data()
-	if err != nil {
-		return err
-	}
-	if _, err := body.WriteTo(w); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	_ = c.Quit() // the server has taken the mail: a lost farewell is no reason to send it twice
-	return nil
+	server := channels.SMTP{Address: m.Server, TLS: m.TLS, User: m.User, Password: m.Password, Roots: m.roots}
+	return server.Deliver(ctx, m.From, m.To, letter) // gomail composes; its own transport knows neither time limits nor a TLS that is required
 }
 
 func subject(m Message) string {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"capri/alerting/channel"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
@@ -12,6 +14,9 @@ func newConfigCommand(a *app) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.config()
 			if err != nil {
+				return err
+			}
+			if _, err := channel.FromConfig(c); err != nil { // templates of gateways
 				return err
 			}
 			if a.format == "table" {

@@ -37,6 +37,8 @@ definition          : capri cron calendar lineage definition/nearest YAML
 internal/failpoint  :
 sql/dialect         : capri internal/failpoint SQL
 conf                : capri cron calendar definition/nearest sql/dialect YAML
+alerting            : capri
+alerting/channel    : capri alerting conf MAIL
 files               : capri
 files/local         : capri files
 files/hdfs          : capri conf files HDFS
@@ -53,7 +55,6 @@ services/generate   : capri cron calendar lineage birth sql/store wake services 
 services/dependency : capri calendar lineage files sql/store wake services SYNC
 services/dispatch   : capri internal/failpoint calendar placement sql/store wake services
 services/reschedule : capri calendar sql/store wake services
-alerting            : capri
 alerting/route      : capri alerting
 services/alert      : capri alerting alerting/route sql/store services
 services/attempts   : capri files sql/store wake services
@@ -69,7 +70,7 @@ action              : capri cron calendar lineage birth placement why definition
 api/wire            : capri
 api                 : capri cron calendar definition files sql/store why auth action api/wire HTTP
 client              : capri api/wire
-watch               : capri sql/store MAIL
+watch               : capri alerting/channel sql/store MAIL
 
 # the processes
 worker/shim         : SYS
@@ -99,7 +100,7 @@ test/checker/cmd/witness : test/checker
 test/soak           : test/checker SQL TOXIPROXY SYS
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
+cmd/capri           : capri cron calendar lineage birth placement definition conf alerting/channel files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `
