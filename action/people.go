@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"capri"
+	"capri/alerting/duty"
 	"capri/auth"
 	"capri/definition"
 	"capri/sql/store"
@@ -55,7 +56,12 @@ func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
 		}
 		return capri.Conflict("%s owns tasks: give them another owner first: %s", name, some(names))
 	}
-	return a.logged(ctx, who, "user_delete", name, "", func(tx *store.Tx) error { return tx.DeleteUser(name) })
+	return a.logged(ctx, who, "user_delete", name, "", func(tx *store.Tx) error {
+		if err := tx.RevokeAlertsOf(name); err != nil {
+			return err
+		}
+		return tx.DeleteUser(name)
+	})
 }
 
 // SaveDepartment makes or changes a department.
@@ -80,6 +86,13 @@ func (a *Actions) DeleteDepartment(ctx context.Context, who, name string) error 
 	}
 	if len(names) > 0 {
 		return capri.Conflict("department %s still has people: %s", name, some(names))
+	}
+	rotas, err := a.store.Rotas(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(rotas, func(r duty.Rota) bool { return r.Department == name }) {
+		return capri.Conflict("department %s still has a duty rota: capri duty delete --department %s", name, name)
 	}
 	return a.logged(ctx, who, "department_delete", name, "", func(tx *store.Tx) error { return tx.DeleteDepartment(name) })
 }

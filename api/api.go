@@ -37,12 +37,13 @@ type LogReader interface {
 
 // Options are what the API works on.
 type Options struct {
-	Store   *store.Store
-	Actions *action.Actions
-	Zone    *time.Location // of business time
-	Version string
-	Log     *slog.Logger
-	Logs    LogReader // nil: logs are not to be had here
+	Store    *store.Store
+	Actions  *action.Actions
+	Zone     *time.Location // of business time
+	Version  string
+	Log      *slog.Logger
+	Logs     LogReader // nil: logs are not to be had here
+	Channels Channels
 }
 
 // Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for. The HTTP server's own write
@@ -88,11 +89,15 @@ func New(o Options) http.Handler {
 	s.huma = humachi.New(r, config)
 
 	r.Get("/healthz", s.healthz)
+	r.Get("/ack", s.ack)
+	r.Post("/ack", s.ack)
 	s.statusOperations()
+	s.alertOperations()
 	s.taskOperations()
 	s.batchOperations()
 	s.nodeOperations()
 	s.peopleOperations()
+	s.dutyOperations()
 	return r
 }
 

@@ -33,7 +33,7 @@ func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error)
 	}
 	out := make([]wire.User, len(rows))
 	for i, u := range rows {
-		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
+		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, Admin: u.Admin, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
 	}
 	return list(out), nil
 }
@@ -57,7 +57,7 @@ func (s *server) setUser(ctx context.Context, in *userInput) (*none, error) {
 		return nil, err
 	}
 	enabled := u.Enabled == nil || *u.Enabled
-	return nil, s.Actions.SaveUser(ctx, who(ctx), store.User{Name: in.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: enabled})
+	return nil, s.Actions.SaveUser(ctx, who(ctx), store.User{Name: in.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: enabled, Admin: u.Admin})
 }
 
 func (s *server) departments(ctx context.Context, _ *none) (*body[[]wire.Department], error) {

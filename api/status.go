@@ -19,7 +19,6 @@ type limitInput struct {
 func (s *server) statusOperations() {
 	register(s, auth.ReadOnly, http.MethodGet, "/status", "status", "What the server says of itself and of the work in hand", s.status)
 	register(s, auth.ReadOnly, http.MethodGet, "/actions", "list-actions", "What people and apps did, newest first", s.actions)
-	register(s, auth.ReadOnly, http.MethodGet, "/alerts", "list-alerts", "Alerts, newest first", s.alerts)
 }
 
 func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error) {
@@ -68,16 +67,18 @@ func (s *server) alerts(ctx context.Context, in *limitInput) (*body[[]wire.Alert
 	if err != nil {
 		return nil, err
 	}
+	out, err := s.wireAlerts(ctx, rows)
+	return list(out), err
+}
+
+func (s *server) wireAlerts(ctx context.Context, rows []store.AlertRow) ([]wire.Alert, error) {
 	names, err := s.taskNames(ctx, rows)
-	if err != nil {
-		return nil, err
-	}
 	out := make([]wire.Alert, len(rows))
 	for i, a := range rows {
 		out[i] = wire.Alert{ID: a.ID, Level: a.Level.String(), Kind: a.Kind, Task: names[a.Task], TaskID: a.Task, BatchID: a.Batch,
-			Title: a.Title, Body: a.Text, CreatedAt: a.CreatedAt.In(s.Zone)}
+			Title: a.Title, Body: a.Text, CreatedAt: a.CreatedAt.In(s.Zone), IncidentID: a.Incident}
 	}
-	return list(out), nil
+	return out, err
 }
 
 func (s *server) taskNames(ctx context.Context, rows []store.AlertRow) (map[capri.TaskID]string, error) {

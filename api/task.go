@@ -76,7 +76,15 @@ func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], err
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.TaskOf(t, s.Zone)), nil
+	grants, err := s.Store.AlertGrants(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.TaskOf(t, s.Zone)
+	for _, g := range grants {
+		out.AlertGrants = append(out.AlertGrants, wire.AlertGrant{User: g.User, SMS: g.SMS, Mail: g.Mail, CreatedAt: wire.At(g.CreatedAt, s.Zone)})
+	}
+	return answer(out), nil
 }
 
 func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.TaskVersion], error) {

@@ -236,6 +236,50 @@ func (c *Client) Alerts(ctx context.Context, limit int) ([]wire.Alert, error) {
 	return one[[]wire.Alert](ctx, c, get, "/alerts", values("limit", number(limit)), nil)
 }
 
+// RaiseAlert raises an alert.
+func (c *Client) RaiseAlert(ctx context.Context, a wire.NewAlert) error {
+	return c.call(ctx, post, "/alerts", nil, a, nil)
+}
+
+// Incidents lists incidents, newest first; all: those that are over, too.
+func (c *Client) Incidents(ctx context.Context, all bool, limit int) ([]wire.Incident, error) {
+	q := values("limit", number(limit))
+	if all {
+		q.Set("all", "true")
+	}
+	return one[[]wire.Incident](ctx, c, get, "/incidents", q, nil)
+}
+
+// Incident reads one, with who was told of it.
+func (c *Client) Incident(ctx context.Context, id int64) (wire.IncidentDetail, error) {
+	return one[wire.IncidentDetail](ctx, c, get, "/incidents/"+strconv.FormatInt(id, 10), nil, nil)
+}
+
+// AcknowledgeIncident says that somebody looks after it.
+func (c *Client) AcknowledgeIncident(ctx context.Context, id int64) error {
+	return c.call(ctx, post, "/incidents/"+strconv.FormatInt(id, 10)+"/ack", nil, nil, nil)
+}
+
+// Silences lists those that stand.
+func (c *Client) Silences(ctx context.Context) ([]wire.Silence, error) {
+	return one[[]wire.Silence](ctx, c, get, "/silences", nil, nil)
+}
+
+// Silence keeps people from being told.
+func (c *Client) Silence(ctx context.Context, x wire.Silence) (wire.Silence, error) {
+	return one[wire.Silence](ctx, c, post, "/silences", nil, x)
+}
+
+// EndSilence ends one now.
+func (c *Client) EndSilence(ctx context.Context, id int64) error {
+	return c.call(ctx, remove, "/silences/"+strconv.FormatInt(id, 10), nil, nil, nil)
+}
+
+// TestChannel sends a message by a channel.
+func (c *Client) TestChannel(ctx context.Context, x wire.ChannelTest) (wire.ChannelTestResult, error) {
+	return one[wire.ChannelTestResult](ctx, c, post, "/alerts/test", nil, x)
+}
+
 func (c *Client) Actions(ctx context.Context, limit int) ([]wire.Action, error) {
 	return one[[]wire.Action](ctx, c, get, "/actions", values("limit", number(limit)), nil)
 }
@@ -286,4 +330,48 @@ func (c *Client) CreateApp(ctx context.Context, a wire.NewApp) (wire.NewKey, err
 
 func (c *Client) DeleteApp(ctx context.Context, name string) error {
 	return c.call(ctx, remove, path("apps", name), nil, nil, nil)
+}
+
+// Rotas gives the duty rotas of all departments, or of one.
+func (c *Client) Rotas(ctx context.Context, department string) ([]wire.Rota, error) {
+	return one[[]wire.Rota](ctx, c, get, "/duty", values("department", department), nil)
+}
+
+// SetDuty makes or replaces rotas, and gives the coming weeks.
+func (c *Client) SetDuty(ctx context.Context, s wire.SetDuty) ([]wire.DutyPlan, error) {
+	return one[[]wire.DutyPlan](ctx, c, put, "/duty", nil, s)
+}
+
+// DeleteDuty forgets a rota; wire.SystemDuty is the system's.
+func (c *Client) DeleteDuty(ctx context.Context, department string) error {
+	return c.call(ctx, remove, path("duty", department), nil, nil, nil)
+}
+
+func (c *Client) DutyNow(ctx context.Context, department string) ([]wire.DutyNow, error) {
+	return one[[]wire.DutyNow](ctx, c, get, "/duty/now", values("department", department), nil)
+}
+
+func (c *Client) DutyShifts(ctx context.Context, department, from, to string) ([]wire.DutyPlan, error) {
+	return one[[]wire.DutyPlan](ctx, c, get, "/duty/shifts", values("department", department, "from", from, "to", to), nil)
+}
+
+func (c *Client) DutyOverrides(ctx context.Context, department string) ([]wire.DutyOverride, error) {
+	return one[[]wire.DutyOverride](ctx, c, get, "/duty/overrides", values("department", department), nil)
+}
+
+func (c *Client) AddDutyOverride(ctx context.Context, o wire.NewDutyOverride) (wire.DutyOverride, error) {
+	return one[wire.DutyOverride](ctx, c, post, "/duty/overrides", nil, o)
+}
+
+func (c *Client) DeleteDutyOverride(ctx context.Context, id int64) error {
+	return c.call(ctx, remove, path("duty", "overrides", strconv.FormatInt(id, 10)), nil, nil, nil)
+}
+
+// GrantAlert gives a user the alert rights of a task that g names, and no other.
+func (c *Client) GrantAlert(ctx context.Context, task string, g wire.AlertGrant) error {
+	return c.call(ctx, put, path("tasks", task, "alert-grants", g.User), nil, g, nil)
+}
+
+func (c *Client) RevokeAlert(ctx context.Context, task, user string) error {
+	return c.call(ctx, remove, path("tasks", task, "alert-grants", user), nil, nil, nil)
 }

@@ -22,10 +22,12 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"capri"
+	"capri/alerting"
 	"capri/calendar"
 	"capri/conf"
 	"capri/lease"
 	"capri/services"
+	"capri/services/alert"
 	"capri/services/dependency"
 	"capri/sql/store"
 	"capri/wake"
@@ -53,8 +55,18 @@ type Options struct {
 	Monotonic       func() time.Time // counts that silence; nil: time.Now, two of whose readings are as far apart as the time between them
 	Quality         conf.Quality     // the quality API; without URL nobody is asked
 	Probes          []conf.Probe     // what the monitor looks after besides Capri
+	Alerting        Alerting         // how alerts leave
 	Random          *rand.Rand
 	Log             *slog.Logger
+}
+
+// Alerting is how alerts leave. The zero value sends nothing: alerts are filed, and their messages are in the account as not
+// configured.
+type Alerting struct {
+	Senders map[string]alerting.Sender // by channel
+	Limits  map[string]alert.Limits
+	Compose func(channel string, f alerting.Facts) alerting.Message
+	Links   func(incident int64, person string, until capri.Instant) (look, acknowledge string)
 }
 
 // Master runs the services. Make it with New.

@@ -2,11 +2,14 @@ package master
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"capri"
+	"capri/alerting"
 	"capri/cron"
 	"capri/services"
+	"capri/services/alert"
 	"capri/services/attempts"
 	"capri/services/bigtask"
 	"capri/services/cleanup"
@@ -58,9 +61,29 @@ func (m *Master) Timetable() []services.Row {
 			Service: bigtask.Service{Store: s, Calendar: m.o.Calendar}},
 		{Name: "cleanup", Lease: "cleanup", Fires: m.at("0 10 2 * * ?"),
 			Service: cleanup.New(s)},
+		{Name: "alert", Lease: "alert", Every: time.Second,
+			Service: &alert.Filing{Store: s, People: alert.PeopleOf(s), Webhooks: m.webhooks(), Log: m.o.Log}},
+	}
+	for _, channel := range slices.Concat([]string{alerting.Phone, alerting.SMS, alerting.Mail}, m.webhooks()) {
+		// Each has a rhythm of its own: a mail server that hangs holds up no call.
+		rows = append(rows, services.Row{Name: "alert", Part: channel, Lease: "alert", Every: 5 * time.Second, Wake: []string{alert.TopicMessages},
+			Service: &alert.Sending{Store: s, Channel: channel, Sender: m.o.Alerting.Senders[channel], Limits: m.o.Alerting.Limits[channel],
+				Compose: m.o.Alerting.Compose, Links: m.o.Alerting.Links, Zone: m.o.Calendar.Zone(), Log: m.o.Log}})
 	}
 	watcher.Watch(rows)
 	return rows
+}
+
+// webhooks names the channels that no rule names.
+func (m *Master) webhooks() []string {
+	var names []string
+	for name := range m.o.Alerting.Senders {
+		if name != alerting.Phone && name != alerting.SMS && name != alerting.Mail {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // askQuality is how the quality API is asked; nil where none is configured.

@@ -9,6 +9,7 @@ type User struct {
 	Mail       string     `json:"mail,omitempty"`
 	Phone      string     `json:"phone,omitempty"`
 	Enabled    *bool      `json:"enabled,omitempty" doc:"left out: yes"`
+	Admin      bool       `json:"admin,omitempty" doc:"is told of trouble of the system"`
 	CreatedAt  *time.Time `json:"created_at,omitempty"`
 }
 

@@ -13,6 +13,7 @@ type Task struct {
 	UpdatedAt *time.Time   `json:"updated_at"`
 	Broken    string       `json:"broken,omitempty" doc:"why the stored definition cannot be read; the fields of the file are then not known"`
 	capri.Spec
+	AlertGrants []AlertGrant `json:"alert_grants,omitempty" doc:"who is told of its alerts beside its owner's department; only of one task that is shown"`
 }
 
 // TaskOf makes a Task of a stored one.

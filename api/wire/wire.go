@@ -75,13 +75,14 @@ type Action struct {
 
 // Alert is a row of the outbox.
 type Alert struct {
-	ID        int64         `json:"id"`
-	Level     string        `json:"level"`
-	Kind      string        `json:"kind"`
-	Task      string        `json:"task"`
-	TaskID    capri.TaskID  `json:"task_id"`
-	BatchID   capri.BatchID `json:"batch_id"`
-	Title     string        `json:"title"`
-	Body      string        `json:"body"`
-	CreatedAt time.Time     `json:"created_at"`
+	ID         int64         `json:"id"`
+	Level      string        `json:"level"`
+	Kind       string        `json:"kind"`
+	Task       string        `json:"task"`
+	TaskID     capri.TaskID  `json:"task_id"`
+	BatchID    capri.BatchID `json:"batch_id"`
+	Title      string        `json:"title"`
+	Body       string        `json:"body"`
+	CreatedAt  time.Time     `json:"created_at"`
+	IncidentID int64         `json:"incident_id"` // 0: nobody has looked at it yet
 }

@@ -184,28 +184,6 @@ func newResumeCommand(a *app) *cobra.Command {
 	})}
 }
 
-func newAlertCommand(a *app) *cobra.Command {
-	var limit int
-	list := &cobra.Command{Use: "list", Short: "List alerts, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if limit < 1 {
-			return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
-		}
-		alerts, err := c.Alerts(ctx, limit)
-		if err != nil {
-			return err
-		}
-		return a.print(alerts, func(w io.Writer) {
-			g := newGrid("at", "level", "kind", "title").limit("title", 46)
-			for _, x := range alerts {
-				g.add(x.CreatedAt, x.Level, x.Kind, x.Title)
-			}
-			g.write(w, "no alerts")
-		})
-	})}
-	list.Flags().IntVar(&limit, "limit", 100, "at most so many")
-	return group("alert", "Look at alerts", list)
-}
-
 func newActionCommand(a *app) *cobra.Command {
 	var limit int
 	list := &cobra.Command{Use: "list", Short: "List what people and apps did, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {

@@ -33,9 +33,9 @@ func newUserCommand(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(users, func(w io.Writer) {
-			g := newGrid("name", "department", "mail", "phone", "enabled")
+			g := newGrid("name", "department", "mail", "phone", "enabled", "admin")
 			for _, u := range users {
-				g.add(u.Name, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled))
+				g.add(u.Name, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled), yesNo(u.Admin))
 			}
 			g.write(w, "no users")
 		})
@@ -54,6 +54,7 @@ func newUserCommand(a *app) *cobra.Command {
 	set.Flags().StringVar(&u.Department, "department", "", "department")
 	set.Flags().StringVar(&u.Mail, "mail", "", "mail address")
 	set.Flags().StringVar(&u.Phone, "phone", "", "telephone number")
+	set.Flags().BoolVar(&u.Admin, "admin", false, "is told of trouble of the system")
 	set.Flags().BoolVar(&disabled, "disabled", false, "is told nothing")
 	return group("user", "Look after people", list, set, newDelete(a, "user", (*client.Client).DeleteUser))
 }

@@ -89,7 +89,7 @@ func newRoot(a *app) *cobra.Command {
 		// inside a job
 		newReportCodeCommand(a), newReportProgressCommand(a),
 		// the cluster
-		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newAlertCommand(a),
+		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newAlertCommand(a), newDutyCommand(a),
 		// people
 		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a),
 		newSampleCommand(a),

@@ -27,7 +27,7 @@ func (a *app) with(fn func(ctx context.Context, c *client.Client, args []string)
 
 func newTaskCommand(a *app) *cobra.Command {
 	return group("task", "Define tasks", newTaskApply(a), newTaskList(a), newTaskShow(a), newTaskEnable(a, true), newTaskEnable(a, false),
-		newTaskDelete(a), newTaskExport(a), newTaskHistory(a))
+		newTaskDelete(a), newTaskExport(a), newTaskHistory(a), newTaskGrantAlert(a), newTaskRevokeAlert(a))
 }
 
 func newTaskApply(a *app) *cobra.Command {
@@ -141,7 +141,11 @@ func newTaskShow(a *app) *cobra.Command {
 			}
 		}
 		return a.print(t, func(w io.Writer) {
-			fmt.Fprintf(w, "# id %d, version %d of %s\n%s", t.ID, t.Version, cell(t.UpdatedAt), text)
+			fmt.Fprintf(w, "# id %d, version %d of %s\n", t.ID, t.Version, cell(t.UpdatedAt))
+			for _, g := range t.AlertGrants {
+				fmt.Fprintf(w, "# %s is told of its alerts by %s\n", oneLine(g.User), channels(g))
+			}
+			fmt.Fprintf(w, "%s", text)
 		})
 	})}
 }

@@ -32,18 +32,21 @@ lineage             : capri cron calendar
 placement           : capri
 definition/nearest  :
 definition          : capri cron calendar lineage definition/nearest YAML
+alerting            : capri
+alerting/duty       : capri
+alerting/route      : capri alerting
+alerting/words      : capri alerting
 
 # edges to the world
 internal/failpoint  :
 sql/dialect         : capri internal/failpoint SQL
 conf                : capri cron calendar definition/nearest sql/dialect YAML
-alerting            : capri
 alerting/channel    : capri alerting conf MAIL
 files               : capri
 files/local         : capri files
 files/hdfs          : capri conf files HDFS
 sql/schema          : capri sql/dialect SQL
-sql/store           : capri internal/failpoint sql/dialect SQL SYNC JSON
+sql/store           : capri alerting/duty internal/failpoint sql/dialect SQL SYNC JSON
 birth               : capri cron calendar lineage sql/store
 why                 : capri cron calendar placement sql/store
 wake                : capri REDIS
@@ -55,20 +58,19 @@ services/generate   : capri cron calendar lineage birth sql/store wake services 
 services/dependency : capri calendar lineage files sql/store wake services SYNC
 services/dispatch   : capri internal/failpoint calendar placement sql/store wake services
 services/reschedule : capri calendar sql/store wake services
-alerting/route      : capri alerting
-services/alert      : capri alerting alerting/route sql/store services
+services/alert      : capri alerting alerting/duty alerting/route sql/store services
 services/attempts   : capri files sql/store wake services
 services/timeout    : sql/store services
 services/bigtask    : capri calendar sql/store services
 services/cleanup    : capri sql/store services
 services/quality    : capri sql/store services SYNC
-services/monitor    : capri calendar placement sql/store services SYNC
+services/monitor    : capri alerting/duty calendar placement sql/store services SYNC
 
 # what people and apps do
 auth                : capri sql/store
-action              : capri cron calendar lineage birth placement why definition files sql/store wake auth
+action              : capri alerting/duty cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
-api                 : capri cron calendar definition files sql/store why auth action api/wire HTTP
+api                 : capri alerting/duty cron calendar definition files sql/store why auth action api/wire HTTP
 client              : capri api/wire
 watch               : capri alerting/channel sql/store MAIL
 
@@ -79,7 +81,7 @@ worker/logs         : capri files SYS
 worker/job/runner   : capri
 worker/job          : capri calendar files worker/job/runner SYS
 worker              : capri internal/failpoint calendar conf files files/local files/hdfs sql/store wake worker/shim worker/supervisor worker/logs worker/job SYS
-master              : capri cron calendar conf files files/local sql/store lease wake services services/* auth action api GOCRON
+master              : capri cron calendar alerting conf files files/local sql/store lease wake services services/* auth action api GOCRON
 
 # for tests and measurements
 internal/testenv    :
@@ -100,7 +102,7 @@ test/checker/cmd/witness : test/checker
 test/soak           : test/checker SQL TOXIPROXY SYS
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition conf alerting/channel files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
+cmd/capri           : capri cron calendar lineage birth placement definition alerting conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"capri"
+	"capri/alerting/duty"
 	"capri/sql/store"
 )
 
@@ -35,11 +36,12 @@ var checks = []struct {
 	{"workers_few", fewWorkers},
 	{"node_load", nodeLoad},
 	{"clock_off", clocks},
+	{"duty_hole", dutyHoles},
 }
 
 // limitNames are the settings that the checks read; 0 turns a limit off.
 var limitNames = []string{store.GenerateImportant, store.GenerateSevere, store.DependencyImportant, store.DependencySevere, store.TimeoutAge, store.ServiceAge, store.ReadyImportant,
-	store.MastersImportant, store.MastersSevere, store.WorkersImportant, store.WorkersSevere, store.NodeCPUPercent, store.NodeMemoryPercent, store.NodeDiskFreeMB, store.ClockOffsetMS}
+	store.MastersImportant, store.MastersSevere, store.WorkersImportant, store.WorkersSevere, store.NodeCPUPercent, store.NodeMemoryPercent, store.NodeDiskFreeMB, store.ClockOffsetMS, store.DutyHoleDays}
 
 // at writes a time for people.
 func (f *facts) at(i capri.Instant) string { return i.In(f.zone).Format(time.DateTime) }
@@ -252,6 +254,48 @@ func clocks(f *facts) []finding {
 	}
 	return []finding{{"processes:" + f.hour(), capri.Important, "Clocks are off: " + off[0],
 		fmt.Sprintf("They differ from the database's clock by more than %s: %s. Such a master does not lead generation. Let these machines follow the time servers of the others.", most, some(off))}}
+}
+
+// dutyHoles looks for times to come in which an alert would reach nobody, or fewer people than it should. A hole begins at
+// the same instant from whenever one looks, so it is told once.
+func dutyHoles(f *facts) (found []finding) {
+	const most = 366
+	days := min(f.limits[store.DutyHoleDays], most)
+	if days == 0 {
+		return nil
+	}
+	for _, r := range f.rotas {
+		whose := "the system"
+		if r.Department != "" {
+			whose = "department " + r.Department
+		}
+		for _, h := range duty.Holes(r, f.people, f.now, f.now.Add(time.Duration(days)*24*time.Hour)) {
+			who, place := h.User, string(h.Place)
+			if who == "" {
+				who = "nobody"
+			}
+			if place == "" {
+				place = "primary and secondary"
+			}
+			when := "at any time"
+			switch {
+			case h.From != 0 && h.To != 0:
+				when = fmt.Sprintf("from %s to %s", f.at(h.From), f.at(h.To))
+			case h.From != 0:
+				when = "from " + f.at(h.From) + " on"
+			case h.To != 0:
+				when = "until " + f.at(h.To)
+			}
+			text := fmt.Sprintf("As %s of %s %s %s %s. Alerts then reach fewer people than they should, or none.", place, whose, who, h.Why, when)
+			if r.Broken != "" {
+				text += " The stored rota cannot be read: " + r.Broken + "."
+			}
+			found = append(found, finding{fmt.Sprintf("%s:%s:%s:%s:%d", r.Department, h.Place, h.User, h.Why, h.From), capri.Important,
+				fmt.Sprintf("A hole in the duty rota of %s: %s %s %s", whose, who, h.Why, when),
+				text + " Put somebody there with capri duty override add or capri duty set, or mend the user with capri user set; capri duty list shows all holes."})
+		}
+	}
+	return found
 }
 
 // some lists at most so many.

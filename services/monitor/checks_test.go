@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/alerting/duty"
 	"capri/services"
 	"capri/sql/store"
 )
@@ -34,6 +35,17 @@ func well() *facts {
 		f.nodes = append(f.nodes, capri.Node{Name: fmt.Sprint("n", i), CPULoad: 0.5, MemoryLoad: 0.5, DiskFreeMB: 100_000})
 	}
 	return f
+}
+
+// onDuty gives department dw a rota without holes, of which so many days ahead are looked at.
+func onDuty(f *facts, days int) {
+	r, wrong := duty.Parse(duty.Spec{Department: "dw", Primary: duty.SpecRotation{People: []string{"alice", "bob"}, Start: "2026-11-16"}}, time.UTC)
+	if len(wrong) > 0 {
+		panic(wrong)
+	}
+	f.rotas = []duty.Rota{r}
+	f.people = map[string]duty.Person{"alice": {Enabled: true, Phone: "1"}, "bob": {Enabled: true, Phone: "2"}}
+	f.limits[store.DutyHoleDays] = days
 }
 
 // findings are "kind level: title" of all checks.
@@ -113,6 +125,30 @@ func TestChecks(t *testing.T) {
 			f.stuck = []stuck{{since: now.Add(-7 * time.Minute)}, {since: now.Add(-6 * time.Minute)}, {since: now}}
 		}, []string{"ready_waits important: 2 ready batches wait although a node is free"}},
 		{"a recount that had to repair is severe", func(f *facts) { f.repairs = []store.Repair{{At: now, Repaired: 3}} }, []string{"recount_repaired severe: A recount found 3 batches whose unmet conditions were counted wrongly"}},
+
+		{"a rota that is full for the days ahead", func(f *facts) { onDuty(f, 7) }, nil},
+		{"a hole of the coming days is important", func(f *facts) {
+			onDuty(f, 7)
+			f.people["bob"] = duty.Person{Enabled: true}
+		}, []string{"duty_hole important: A hole in the duty rota of department dw: bob has no phone number from 2026-11-23 09:00:00 to 2026-11-30 09:00:00"}},
+		{"one that begins later is not told yet", func(f *facts) {
+			onDuty(f, 2)
+			f.people["bob"] = duty.Person{Enabled: true}
+		}, nil},
+		{"with the setting at 0 none is", func(f *facts) {
+			onDuty(f, 0)
+			clear(f.people)
+		}, nil},
+		{"two holes are two alerts", func(f *facts) {
+			onDuty(f, 7)
+			f.people["alice"] = duty.Person{Phone: "1"}
+			delete(f.people, "bob")
+		}, []string{"duty_hole important: A hole in the duty rota of department dw: alice is disabled from 2026-11-16 09:00:00 to 2026-11-23 09:00:00",
+			"duty_hole important: A hole in the duty rota of department dw: bob is not known from 2026-11-23 09:00:00 to 2026-11-30 09:00:00"}},
+		{"a rota of the system that cannot be read is a hole at any time", func(f *facts) {
+			onDuty(f, 7)
+			f.rotas = []duty.Rota{{Zone: time.UTC, Broken: "timezone"}}
+		}, []string{"duty_hole important: A hole in the duty rota of the system: nobody is on duty at any time"}},
 
 		{"how many masters are expected is not known at first", func(f *facts) { f.masters = f.masters[:1] }, nil},
 		{"fewer masters than expected", func(f *facts) {

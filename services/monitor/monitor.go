@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"capri"
+	"capri/alerting/duty"
 	"capri/calendar"
 	"capri/placement"
 	"capri/services"
@@ -72,6 +73,8 @@ type facts struct {
 	missing    []missing
 	stuck      []stuck // longest first
 	repairs    []store.Repair
+	rotas      []duty.Rota
+	people     map[string]duty.Person // who may stand on a rota
 }
 
 // missing are tasks without the batch of a mark.
@@ -178,7 +181,13 @@ func (s *Service) gather(ctx context.Context, now capri.Instant) (f *facts, err 
 	if err := s.ready(ctx, f, nodes); err != nil {
 		return nil, err
 	}
-	f.repairs, err = s.store.Repairs(ctx, s.repaired)
+	if f.repairs, err = s.store.Repairs(ctx, s.repaired); err != nil {
+		return nil, err
+	}
+	if f.rotas, err = s.store.Rotas(ctx); err != nil {
+		return nil, err
+	}
+	f.people, err = s.store.DutyPeople(ctx)
 	return f, err
 }
 

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/alerting/duty"
 	"capri/calendar"
 	"capri/services"
 	"capri/sql/sqltest"
@@ -306,5 +308,39 @@ func TestManyReadyBatches_are_followed_from_turn_to_turn(t *testing.T) {
 		for _, since := range w.service.waiting {
 			require.Equal(t, w.Clock.Now().Add(-time.Minute), since)
 		}
+	})
+}
+
+func TestAHoleInTheRota_is_told_beforehand_and_once(t *testing.T) {
+	each(t, func(w *world) {
+		day := func(n int) string {
+			return w.Clock.Now().Add(time.Duration(n) * 24 * time.Hour).In(time.UTC).Format(time.DateOnly)
+		}
+		write := func(fn func(tx *store.Tx) error) {
+			t.Helper()
+			require.NoError(t, w.Store.Write(w.ctx, "set", "test", fn))
+		}
+		// A week of alice until the fourth day from now, then nobody for two weeks, then her again.
+		r, wrong := duty.Parse(duty.Spec{Primary: duty.SpecRotation{Weeks: []duty.SpecWeek{{From: day(-3), User: "alice"}, {From: day(18), User: "alice"}}}}, time.UTC)
+		require.Empty(t, wrong)
+		write(func(tx *store.Tx) error {
+			return errors.Join(tx.SaveUser(store.User{Name: "alice", Phone: "1", Enabled: true}), tx.SaveRota(r))
+		})
+		w.Set(t, store.DutyHoleDays, "3")
+		w.minute()
+		require.Empty(t, w.alerts(), "it is farther away than that")
+		w.Set(t, store.DutyHoleDays, "7")
+		w.minute()
+		require.Len(t, w.alerts(), 1)
+		require.Contains(t, w.alerts()[0], "duty_hole important: A hole in the duty rota of the system: nobody is on duty from "+day(4)+" 09:00:00 to "+day(18)+" 09:00:00")
+		w.minute()
+		w.Clock.Advance(6 * 24 * time.Hour) // it has begun
+		w.lease = w.Lease(t, "monitor")     // and somebody else leads
+		w.minute()
+		require.Len(t, w.alerts(), 1, "one alert for each hole")
+		write(func(tx *store.Tx) error { return tx.SaveUser(store.User{Name: "alice", Enabled: true}) })
+		w.Clock.Advance(6 * 24 * time.Hour)
+		w.minute()
+		require.Len(t, w.alerts(), 2, "her phone is gone, and her week comes: a hole of its own")
 	})
 }

@@ -44,6 +44,7 @@ const (
 	NodeMemoryPercent        = "node_memory_percent"
 	NodeDiskFreeMB           = "node_disk_free_mb"
 	ClockOffsetMS            = "clock_offset_ms" // a process's clock differs from the database's by more
+	DutyHoleDays             = "duty_hole_days"  // a hole in a duty rota is told so many days before
 )
 
 var settingDefaults = map[string]string{
@@ -52,7 +53,7 @@ var settingDefaults = map[string]string{
 	RescheduledIn10Important: "3", RescheduledIn10Severe: "5", RescheduledIn30Important: "10", RescheduledIn30Severe: "15",
 	GenerateImportant: "10", GenerateSevere: "15", DependencyImportant: "5", DependencySevere: "10", TimeoutAge: "2", ServiceAge: "5", ReadyImportant: "5",
 	MastersImportant: "0", MastersSevere: "0", WorkersImportant: "0", WorkersSevere: "0",
-	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000",
+	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000", DutyHoleDays: "7",
 }
 
 // Setting gives a setting's value, or its default.

@@ -1,0 +1,91 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"capri"
+	"capri/sql/store"
+)
+
+// Raised is the kind of alerts that people, scripts and outside monitors raise (seed 002 §2.3).
+const Raised = "raised"
+
+// AlertSpec is an alert as somebody asks for it.
+type AlertSpec struct {
+	Level string // attention, important, severe
+	Key   string // the same again is the same alert while its incident is open; empty: the title
+	Task  string // whose people are told by the task's rules; empty: admins
+	Title string
+	Text  string
+}
+
+// RaiseAlert puts an alert into the outbox, from where it goes the way of all others. It says whether there was none of
+// this key within the hour.
+func (a *Actions) RaiseAlert(ctx context.Context, who string, x AlertSpec) error {
+	level, ok := map[string]capri.Level{"attention": capri.Attention, "important": capri.Important, "severe": capri.Severe}[x.Level]
+	title := strings.TrimSpace(x.Title)
+	switch {
+	case !ok:
+		return capri.Invalid("level", x.Level, "attention, important or severe")
+	case title == "" || len(title) > 255 || strings.ContainsAny(title, "\r\n"):
+		return capri.Invalid("title", x.Title, "one line of at most 255 bytes that says what has happened")
+	case len(x.Text) > 16_000:
+		return capri.Invalid("text", fmt.Sprintf("%d bytes", len(x.Text)), "at most 16000 bytes")
+	case len(x.Key) > 128:
+		return capri.Invalid("key", x.Key, "at most 128 bytes")
+	}
+	var task capri.TaskID
+	if x.Task != "" {
+		t, err := a.store.TaskByName(ctx, x.Task)
+		if err != nil {
+			return err
+		}
+		task = t.ID
+	}
+	key := x.Key
+	if key == "" {
+		key = title
+	}
+	return a.store.Write(ctx, "raise an alert", who, func(tx *store.Tx) error {
+		// The hour is in the key: what happens again tomorrow is another alert, and a loop that raises one each second is not.
+		err := tx.Alert(capri.Alert{Key: fmt.Sprintf("%s:%s:%s", Raised, key, tx.Now.In(time.UTC).Format("2006010215")), Level: level, Kind: Raised, Task: task, Title: title, Text: x.Text})
+		if err != nil {
+			return err
+		}
+		return tx.LogAction("alert_raise", key, title)
+	})
+}
+
+// AcknowledgeIncident says that somebody looks after it: nobody is told again until it is over.
+func (a *Actions) AcknowledgeIncident(ctx context.Context, who string, id int64) error {
+	return a.logged(ctx, who, "incident_ack", fmt.Sprintf("incident %d", id), "", func(tx *store.Tx) error { return tx.Acknowledge(id, who) })
+}
+
+// Silence keeps people from being told of a task, a group, a kind of alerts, or all three together, until a time.
+func (a *Actions) Silence(ctx context.Context, who string, x store.Silence) (id int64, err error) {
+	if x.Task == "" && x.Group == "" && x.Kind == "" {
+		return 0, capri.Invalid("task", "", "a task, a group or a kind of alerts: everything cannot be silenced")
+	}
+	for field, pattern := range map[string]string{"task": x.Task, "group": x.Group} {
+		if strings.Trim(pattern, "*") == "" && pattern != "" {
+			return 0, capri.Invalid(field, pattern, "a name, or a pattern with something besides *")
+		}
+		if _, err := path.Match(pattern, ""); err != nil {
+			return 0, capri.Invalid(field, pattern, "a name in which * stands for anything")
+		}
+	}
+	if x.ID, err = a.store.NewSilenceID(ctx); err != nil {
+		return 0, err
+	}
+	what := strings.Join(strings.Fields(x.Task+" "+x.Group+" "+x.Kind), ", ")
+	return x.ID, a.logged(ctx, who, "silence", what, x.Reason, func(tx *store.Tx) error { return tx.AddSilence(x) })
+}
+
+// EndSilence ends a silence now; what is still open is told of then.
+func (a *Actions) EndSilence(ctx context.Context, who string, id int64) error {
+	return a.logged(ctx, who, "silence_end", fmt.Sprintf("silence %d", id), "", func(tx *store.Tx) error { return tx.EndSilence(id) })
+}

@@ -1,0 +1,244 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"slices"
+	"time"
+
+	"capri"
+	"capri/action"
+	"capri/alerting"
+	"capri/api/wire"
+	"capri/auth"
+	"capri/sql/store"
+)
+
+// Channels tries the channels by which alerts leave, for people who set them up.
+type Channels struct {
+	Names []string
+	// Talk sends a message and gives what was said, without its secrets.
+	Talk func(ctx context.Context, channel string, m alerting.Message) (conversation string, err error)
+	// Compose writes one.
+	Compose func(channel string, f alerting.Facts) alerting.Message
+}
+
+func (s *server) alertOperations() {
+	gone := status(http.StatusNoContent)
+	register(s, auth.ReadOnly, http.MethodGet, "/alerts", "list-alerts", "Alerts, newest first", s.alerts)
+	register(s, auth.Member, http.MethodPost, "/alerts", "raise-alert", "Raise an alert, which goes the way of all others", s.raise, gone)
+	register(s, auth.ReadOnly, http.MethodGet, "/incidents", "list-incidents", "Incidents, newest first: alerts of one cause", s.incidents)
+	register(s, auth.ReadOnly, http.MethodGet, "/incidents/{id}", "get-incident", "An incident, and who was told of it by which rule", s.incident)
+	register(s, auth.Member, http.MethodPost, "/incidents/{id}/ack", "ack-incident", "Say that somebody looks after it: nobody is told again", s.acknowledge, gone)
+	register(s, auth.ReadOnly, http.MethodGet, "/silences", "list-silences", "Silences that stand", s.silences)
+	register(s, auth.Member, http.MethodPost, "/silences", "create-silence", "Keep people from being told, until a time", s.silence, status(http.StatusCreated))
+	register(s, auth.Member, http.MethodDelete, "/silences/{id}", "end-silence", "End a silence now", s.endSilence, gone)
+	register(s, auth.Admin, http.MethodPost, "/alerts/test", "test-channel", "Send a message by a channel, and see what was said", s.testChannel)
+}
+
+type raiseInput struct{ Body wire.NewAlert }
+
+func (s *server) raise(ctx context.Context, in *raiseInput) (*none, error) {
+	return nil, s.Actions.RaiseAlert(ctx, who(ctx), action.AlertSpec{Level: in.Body.Level, Title: in.Body.Title, Text: in.Body.Text, Key: in.Body.Key, Task: in.Body.Task})
+}
+
+type incidentsInput struct {
+	limitInput
+	All bool `query:"all" doc:"those that are over, too"`
+}
+
+func (s *server) incidents(ctx context.Context, in *incidentsInput) (*body[[]wire.Incident], error) {
+	rows, err := s.Store.Incidents(ctx, !in.All, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.wireIncidents(ctx, rows)
+	return list(out), err
+}
+
+func (s *server) wireIncidents(ctx context.Context, rows []store.Incident) ([]wire.Incident, error) {
+	var ids []capri.TaskID
+	for _, i := range rows {
+		if i.Task != 0 {
+			ids = append(ids, i.Task)
+		}
+	}
+	names, err := s.Store.TaskNames(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.Incident, len(rows))
+	for n, i := range rows {
+		out[n] = wire.Incident{ID: i.ID, Level: i.Level.String(), Kind: i.Kind, Title: i.Title, Cause: i.Cause, Task: names[i.Task], BatchID: i.Batch, Alerts: i.Alerts,
+			OpenedAt: i.OpenedAt.In(s.Zone), LastAt: i.LastAt.In(s.Zone), NextAt: wire.At(i.NextAt, s.Zone), AckedAt: wire.At(i.AckedAt, s.Zone), AckedBy: i.AckedBy,
+			Silenced: i.Silenced, ClosedAt: wire.At(i.ClosedAt, s.Zone), ClosedWhy: i.Closed}
+	}
+	return out, nil
+}
+
+type incidentInput struct {
+	ID int64 `path:"id" minimum:"1"`
+}
+
+func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.IncidentDetail], error) {
+	row, err := s.Store.Incident(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	heads, err := s.wireIncidents(ctx, []store.Incident{row})
+	if err != nil {
+		return nil, err
+	}
+	out := wire.IncidentDetail{Incident: heads[0], First: []wire.Alert{}, Messages: []wire.Delivery{}}
+	alerts, err := s.Store.AlertsOf(ctx, in.ID, 20)
+	if err != nil {
+		return nil, err
+	}
+	if out.First, err = s.wireAlerts(ctx, alerts); err != nil {
+		return nil, err
+	}
+	messages, err := s.Store.DeliveriesOf(ctx, in.ID)
+	for _, d := range messages {
+		m := wire.Delivery{ID: d.ID, Stage: d.Stage, Channel: d.Channel, Person: d.Person, Address: d.Address, Why: d.Why, State: d.State.String(), Tries: d.Tries,
+			CreatedAt: d.CreatedAt.In(s.Zone), EndedAt: wire.At(d.EndedAt, s.Zone), Error: d.Error}
+		if d.State == store.Due {
+			m.NextAt = wire.At(d.NextAt, s.Zone)
+		}
+		out.Messages = append(out.Messages, m)
+	}
+	return answer(out), err
+}
+
+func (s *server) acknowledge(ctx context.Context, in *incidentInput) (*none, error) {
+	return nil, s.Actions.AcknowledgeIncident(ctx, who(ctx), in.ID)
+}
+
+func (s *server) silences(ctx context.Context, _ *none) (*body[[]wire.Silence], error) {
+	now, err := s.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.Store.Silences(ctx, now)
+	out := make([]wire.Silence, len(rows))
+	for i, x := range rows {
+		out[i] = wire.Silence{ID: x.ID, Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: x.Until.In(s.Zone).Format(time.RFC3339), CreatedBy: x.CreatedBy,
+			CreatedAt: wire.At(x.CreatedAt, s.Zone)}
+	}
+	return list(out), err
+}
+
+type silenceInput struct{ Body wire.Silence }
+
+func (s *server) silence(ctx context.Context, in *silenceInput) (*body[wire.Silence], error) {
+	until, err := s.instant("until", in.Body.Until)
+	if err != nil {
+		return nil, err
+	}
+	x := in.Body
+	id, err := s.Actions.Silence(ctx, who(ctx), store.Silence{Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: until})
+	x.ID = id
+	return answer(x), err
+}
+
+func (s *server) endSilence(ctx context.Context, in *incidentInput) (*none, error) {
+	return nil, s.Actions.EndSilence(ctx, who(ctx), in.ID)
+}
+
+type channelTestInput struct{ Body wire.ChannelTest }
+
+func (s *server) testChannel(ctx context.Context, in *channelTestInput) (*body[wire.ChannelTestResult], error) {
+	name := in.Body.Channel
+	if !slices.Contains(s.Channels.Names, name) {
+		return nil, capri.Invalid("channel", name, "one that alerting in the configuration describes: "+some(s.Channels.Names))
+	}
+	now, err := s.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := s.Channels.Compose(name, alerting.Facts{Stage: alerting.Test, Level: capri.Attention, Kind: "test", Title: "This is a test", Text: "Somebody wants to see whether messages arrive.",
+		Since: now, Now: now, Zone: s.Zone, Why: who(ctx) + " has asked for it"})
+	m.To, m.Key = in.Body.To, "capri-test-"+now.In(time.UTC).Format("20060102150405.000")
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	out := wire.ChannelTestResult{Channel: name}
+	out.Conversation, err = s.Channels.Talk(ctx, name, m)
+	if out.Sent = err == nil; err != nil {
+		out.Error = err.Error()
+	}
+	return answer(out), nil
+}
+
+func some(names []string) string {
+	if len(names) == 0 {
+		return "there are none"
+	}
+	text := names[0]
+	for _, n := range names[1:] {
+		text += ", " + n
+	}
+	return text
+}
+
+// The page behind a message's link. It asks before it does anything: programs that look at mails open links, too.
+var ackPage = template.Must(template.New("ack").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Capri</title>
+<body style="font-family: system-ui, sans-serif; max-width: 36rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.5">
+<h1 style="font-size: 1.3rem">{{.Title}}</h1>
+<p>{{.Text}}</p>
+{{if .Token}}<form method="post" action="ack"><input type="hidden" name="t" value="{{.Token}}">
+<button style="font-size: 1.1rem; padding: .7rem 1.4rem">I look after it · 我来处理</button></form>{{end}}
+</body></html>
+`))
+
+type ackView struct{ Title, Text, Token string }
+
+// ack shows the page, and takes its answer.
+func (s *server) ack(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 4096)
+	token := r.FormValue("t")
+	view, code := ackView{Title: "Capri"}, http.StatusOK
+	incident, person, err := s.ackToken(r.Context(), token)
+	var row store.Incident
+	if err == nil {
+		row, err = s.Store.Incident(r.Context(), incident)
+	}
+	if err == nil {
+		view.Title, view.Text, view.Token = row.Title, "Nobody is told of it again while somebody looks after it.", token
+		if row.AckedAt != 0 {
+			view.Text, view.Token = row.AckedBy+" looks after it since "+row.AckedAt.In(s.Zone).Format(time.DateTime)+".", ""
+		}
+		if row.ClosedAt != 0 {
+			view.Text, view.Token = "It is over: "+row.Closed+".", ""
+		}
+		if r.Method == http.MethodPost && view.Token != "" {
+			err = s.Actions.AcknowledgeIncident(r.Context(), person, incident)
+			view.Text, view.Token = "Thank you. Nobody is told of it again.", ""
+		}
+	}
+	if err != nil {
+		view, code = ackView{Title: "Capri", Text: "This did not work."}, http.StatusServiceUnavailable
+		if errors.Is(err, capri.ErrForbidden) || errors.Is(err, capri.ErrNotFound) || errors.Is(err, capri.ErrConflict) {
+			view.Text, code = err.Error(), http.StatusForbidden
+		} else {
+			s.Log.Warn("acknowledge by a link", "incident", incident, "err", err)
+		}
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'")
+	w.WriteHeader(code)
+	_ = ackPage.Execute(w, view)
+}
+
+func (s *server) ackToken(ctx context.Context, token string) (incident int64, person string, err error) {
+	secret, err := s.Store.ClusterSecret(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	now, err := s.Store.Now(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	return auth.ParseAckToken(secret, token, now)
+}
