@@ -158,5 +158,6 @@ type NewBatch struct {
 	Batch
 	Conditions
 	Deadlines []Deadline
+	Notifies  bool            // its owner wants to hear of its end (alert.notify_on)
 	Former    []PathCondition // output paths of the run it takes the place of, where that one is archived and its rows are gone
 }

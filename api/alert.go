@@ -45,8 +45,8 @@ func (s *server) raise(ctx context.Context, in *raiseInput) (*none, error) {
 }
 
 type incidentsInput struct {
-	limitInput
-	All bool `query:"all" doc:"those that are over, too"`
+	Limit int  `query:"limit" minimum:"1" maximum:"10000" default:"100"`
+	All   bool `query:"all" doc:"those that are over, too"`
 }
 
 func (s *server) incidents(ctx context.Context, in *incidentsInput) (*body[[]wire.Incident], error) {

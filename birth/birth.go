@@ -53,7 +53,7 @@ func (m *Maker) Batch(t *Task, iv capri.Interval, origin capri.Origin, runNo int
 	if err != nil {
 		return nil, err
 	}
-	b := &capri.NewBatch{Conditions: conditions, Batch: capri.Batch{
+	b := &capri.NewBatch{Conditions: conditions, Notifies: len(t.Alert.NotifyOn) > 0, Batch: capri.Batch{
 		TaskID: t.ID, TaskVersion: t.Version, Period: t.Period, BatchNo: iv.BatchNo, RunNo: runNo, Latest: true, Origin: origin,
 		ScheduleTime: iv.Mark, DataStart: iv.Start, DataEnd: iv.End, CreateTime: now,
 		State: capri.Waiting, Unmet: conditions.Groups(),

@@ -245,6 +245,7 @@ type Alerting struct {
 	MailParallel     int           `conf:"mail_parallel"`
 	MailPerMinute    int           `conf:"mail_per_minute"`
 	GatewaysFile     string        `conf:"gateways_file"`
+	Templates        string        `conf:"templates"`
 }
 
 // Watch is capri watch, which stands outside and uses nothing else of this configuration but log.

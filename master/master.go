@@ -27,7 +27,6 @@ import (
 	"capri/conf"
 	"capri/lease"
 	"capri/services"
-	"capri/services/alert"
 	"capri/services/dependency"
 	"capri/sql/store"
 	"capri/wake"
@@ -64,7 +63,7 @@ type Options struct {
 // configured.
 type Alerting struct {
 	Senders map[string]alerting.Sender // by channel
-	Limits  map[string]alert.Limits
+	Limits  map[string]conf.Limits
 	Compose func(channel string, f alerting.Facts) alerting.Message
 	Links   func(incident int64, person string, until capri.Instant) (look, acknowledge string)
 }

@@ -66,9 +66,10 @@ func (m *Master) Timetable() []services.Row {
 	}
 	for _, channel := range slices.Concat([]string{alerting.Phone, alerting.SMS, alerting.Mail}, m.webhooks()) {
 		// Each has a rhythm of its own: a mail server that hangs holds up no call.
+		l := m.o.Alerting.Limits[channel]
 		rows = append(rows, services.Row{Name: "alert", Part: channel, Lease: "alert", Every: 5 * time.Second, Wake: []string{alert.TopicMessages},
-			Service: &alert.Sending{Store: s, Channel: channel, Sender: m.o.Alerting.Senders[channel], Limits: m.o.Alerting.Limits[channel],
-				Compose: m.o.Alerting.Compose, Links: m.o.Alerting.Links, Zone: m.o.Calendar.Zone(), Log: m.o.Log}})
+			Service: &alert.Sending{Store: s, Channel: channel, Sender: m.o.Alerting.Senders[channel], Limits: alert.Limits{Timeout: l.Timeout, Retries: l.Tries, Parallel: l.Parallel, PerMinute: l.PerMinute},
+				People: alert.PeopleOf(s), Compose: m.o.Alerting.Compose, Links: m.o.Alerting.Links, Zone: m.o.Calendar.Zone(), Log: m.o.Log}})
 	}
 	watcher.Watch(rows)
 	return rows

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"capri"
+	"capri/alerting/words"
 	"capri/api/wire"
 	"capri/client"
 )
 
 func newAlertCommand(a *app) *cobra.Command {
-	return group("alert", "Look at alerts, say who looks after them, and keep them quiet", newAlertList(a), newAlertShow(a), newAlertAck(a), newAlertSilence(a), newAlertRaise(a), newAlertTest(a))
+	return group("alert", "Look at alerts, say who looks after them, and keep them quiet", newAlertList(a), newAlertShow(a), newAlertAck(a), newAlertSilence(a), newAlertRaise(a), newAlertTest(a), newAlertTemplates(a))
 }
 
 func newAlertList(a *app) *cobra.Command {
@@ -91,7 +92,7 @@ func newAlertShow(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(x, func(w io.Writer) {
-			fmt.Fprintf(w, "incident %d, %s, %s, %d alerts since %s\n%s\n", x.ID, x.Level, incidentState(x.Incident), x.Alerts, shown(x.OpenedAt), x.Title)
+			fmt.Fprintf(w, "incident %d, %s, %s, %d alerts since %s\n%s\n", x.ID, x.Level, incidentState(x.Incident), x.Alerts, cell(x.OpenedAt), x.Title)
 			for _, line := range []struct{ what, text string }{{"task", x.Task}, {"silenced", x.Silenced}, {"over", x.ClosedWhy}} {
 				if line.text != "" {
 					fmt.Fprintf(w, "%s: %s\n", line.what, line.text)
@@ -101,11 +102,11 @@ func newAlertShow(a *app) *cobra.Command {
 				fmt.Fprintf(w, "batch: %d (capri batch why %d)\n", x.BatchID, x.BatchID)
 			}
 			if x.NextAt != nil {
-				fmt.Fprintf(w, "people are told again at %s unless somebody acknowledges: capri alert ack %d\n", shown(x.NextAt), x.ID)
+				fmt.Fprintf(w, "people are told again at %s unless somebody acknowledges: capri alert ack %d\n", cell(x.NextAt), x.ID)
 			}
 			fmt.Fprintln(w)
 			for _, f := range x.First {
-				fmt.Fprintf(w, "%s %s: %s\n", shown(f.CreatedAt), f.Kind, f.Title)
+				fmt.Fprintf(w, "%s %s: %s\n", cell(f.CreatedAt), f.Kind, f.Title)
 				for line := range strings.Lines(f.Body) {
 					fmt.Fprintf(w, "    %s\n", strings.TrimRight(line, "\n"))
 				}
@@ -214,4 +215,13 @@ func newAlertTest(a *app) *cobra.Command {
 	})}
 	cmd.Flags().StringVar(&to, "to", "", "a mail address or phone number")
 	return cmd
+}
+
+func newAlertTemplates(a *app) *cobra.Command {
+	return &cobra.Command{Use: "templates DIR", Short: "Write the built-in templates of messages, to begin with (alerting.templates)", Args: oneArg("a directory"), RunE: func(_ *cobra.Command, args []string) error {
+		if err := words.Export(args[0]); err != nil {
+			return err
+		}
+		return a.say(map[string]string{"directory": args[0]}, "the templates are in %s; keep those that you change, and name it in alerting.templates", args[0])
+	}}
 }

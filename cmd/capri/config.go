@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"capri/alerting/channel"
+	"capri/alerting/words"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
@@ -17,6 +18,9 @@ func newConfigCommand(a *app) *cobra.Command {
 				return err
 			}
 			if _, err := channel.FromConfig(c); err != nil { // templates of gateways
+				return err
+			}
+			if _, err := words.New(words.Options{Language: c.Alerting.Language, Dir: c.Alerting.Templates}); err != nil {
 				return err
 			}
 			if a.format == "table" {

@@ -59,6 +59,9 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 		return err
 	}
 	defer p.close()
+	if err := p.prepareAlerting(ctx); err != nil {
+		return err
+	}
 	secret, err := p.store.ClusterSecret(ctx)
 	if err != nil {
 		return err

@@ -1,23 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"capri"
 	"capri/action"
+	"capri/alerting"
+	"capri/alerting/channel"
+	"capri/alerting/words"
 	"capri/api"
+	"capri/auth"
 	"capri/calendar"
 	"capri/conf"
 	"capri/master"
@@ -35,6 +43,7 @@ type process struct {
 	calendar calendar.Calendar
 	waker    wake.Waker
 	redis    *wake.Redis // nil: none is configured
+	alerting master.Alerting
 }
 
 // newLogger writes to standard error, which is where a service manager looks.
@@ -108,6 +117,32 @@ func (p *process) awaitDatabase(ctx context.Context, migrate bool) error {
 
 func (p *process) close() { p.store.Close() }
 
+// prepareAlerting reads how alerts leave; what is wrong with it is said before anything runs.
+func (p *process) prepareAlerting(ctx context.Context) error {
+	senders, err := channel.FromConfig(p.conf)
+	if err != nil {
+		return err
+	}
+	texts, err := words.New(words.Options{Language: p.conf.Alerting.Language, Dir: p.conf.Alerting.Templates})
+	if err != nil {
+		return err
+	}
+	p.alerting = master.Alerting{Senders: senders, Limits: channel.LimitsFromConfig(p.conf), Compose: texts.Message}
+	server := strings.TrimRight(p.conf.Alerting.Link, "/")
+	if server == "" {
+		return nil
+	}
+	secret, err := p.store.ClusterSecret(ctx)
+	if err != nil {
+		return err
+	}
+	p.alerting.Links = func(incident int64, person string, until capri.Instant) (look, acknowledge string) {
+		by := cmp.Or(person, "somebody with the link")
+		return "", server + "/ack?t=" + auth.AckToken(secret, incident, by, until)
+	}
+	return nil
+}
+
 // newMaster makes the services of this process.
 func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 	return master.New(master.Options{
@@ -116,7 +151,7 @@ func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 		Redis:    wake.RedisOptions{Addr: p.conf.Redis.Addr, Password: p.conf.Redis.Password, DB: p.conf.Redis.DB},
 		LeaseTTL: p.conf.Lease.TTL, LeaseRenew: p.conf.Lease.Renew,
 		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval, LostAfter: p.conf.Node.LostAfter,
-		Quality: p.conf.Quality, Probes: p.conf.Probes,
+		Quality: p.conf.Quality, Probes: p.conf.Probes, Alerting: p.alerting,
 		Random: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
 		Log:    p.log,
 	})
@@ -137,7 +172,11 @@ func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, serv
 func (p *process) newAPI(logs api.LogReader) http.Handler {
 	actions := action.New(p.store, p.calendar, p.waker, p.log)
 	actions.WithoutHDFS = len(p.conf.HDFS.NameNodes) == 0
-	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs})
+	channels := api.Channels{Names: slices.Sorted(maps.Keys(p.alerting.Senders)), Compose: p.alerting.Compose,
+		Talk: func(ctx context.Context, name string, m alerting.Message) (string, error) {
+			return channel.Talk(ctx, p.alerting.Senders[name], m)
+		}}
+	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels})
 }
 
 // serve runs a handler until ctx ends, then lets the requests under way finish for a moment.

@@ -60,6 +60,9 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 		return err
 	}
 	defer p.close()
+	if err := p.prepareAlerting(ctx); err != nil {
+		return err
+	}
 	if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
 		return err
 	}

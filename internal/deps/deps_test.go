@@ -35,7 +35,7 @@ definition          : capri cron calendar lineage definition/nearest YAML
 alerting            : capri
 alerting/duty       : capri
 alerting/route      : capri alerting
-alerting/words      : capri alerting
+alerting/words      : capri alerting definition/nearest
 
 # edges to the world
 internal/failpoint  :
@@ -70,7 +70,7 @@ services/monitor    : capri alerting/duty calendar placement sql/store services 
 auth                : capri sql/store
 action              : capri alerting/duty cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
-api                 : capri alerting/duty cron calendar definition files sql/store why auth action api/wire HTTP
+api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action api/wire HTTP
 client              : capri api/wire
 watch               : capri alerting/channel sql/store MAIL
 

@@ -86,7 +86,7 @@ func each(t *testing.T, fn func(w *world)) {
 }
 
 func (w *world) channel(name string, p alerting.Sender) *Sending {
-	s := &Sending{Store: w.Store, Channel: name, Zone: time.UTC, Log: slog.New(slog.DiscardHandler), Limits: Limits{Retries: 3},
+	s := &Sending{Store: w.Store, Channel: name, People: w.filing.People, Zone: time.UTC, Log: slog.New(slog.DiscardHandler), Limits: Limits{Retries: 3},
 		Compose: func(_ string, f alerting.Facts) alerting.Message {
 			return alerting.Message{Incident: f.Incident, Level: f.Level, Stage: f.Stage, Subject: fmt.Sprintf("%s (%d alerts, %d wait)", f.Title, f.Alerts, f.Waiting), Text: f.Text}
 		}}

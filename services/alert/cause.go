@@ -43,7 +43,7 @@ func fields(key string, from, to int) string {
 func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]cause, error) {
 	var ids []capri.BatchID
 	for _, a := range alerts {
-		if a.Batch != 0 {
+		if a.Batch != 0 && !store.IsNotice(a.Kind) {
 			ids = append(ids, a.Batch)
 		}
 	}
@@ -55,6 +55,8 @@ func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]c
 	for i := range alerts {
 		a := &alerts[i]
 		switch of := causes[a.Kind]; {
+		case store.IsNotice(a.Kind):
+			list[i] = cause{name: a.Key, batch: a.Batch, task: a.Task}
 		case a.Batch != 0:
 			list[i] = roots[a.Batch]
 			if list[i].task == 0 { // the batch is gone

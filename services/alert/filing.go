@@ -30,10 +30,6 @@ type Filing struct {
 	after   int64         // the one that was looked at last
 }
 
-// Kind of the alert that a batch of a task with alert.notify_on raises as it ends. It tells its owner and is no incident
-// that goes on.
-const Ended = "batch_ended"
-
 const (
 	aTurn      = 500         // alerts in one transaction
 	lookOver   = time.Minute // how often open incidents are looked at whether they are over
@@ -226,15 +222,19 @@ func (d *desk) take(a *store.AlertRow, c cause) {
 	if i.Silenced != "" {
 		return
 	}
-	d.tell(g, alerting.New, a.Level, a.CreatedAt, d.receivers(a, task))
+	stage := alerting.New
+	if store.IsNotice(a.Kind) {
+		stage = alerting.Notice
+	}
+	d.tell(g, stage, a.Level, a.CreatedAt, d.receivers(a, task))
 }
 
 func (d *desk) receivers(a *store.AlertRow, task *capri.Task) []route.Receiver {
-	switch {
-	case a.Kind == Ended && task != nil:
+	if store.IsNotice(a.Kind) {
+		if task == nil {
+			return nil
+		}
 		return route.Owner(task, d.people)
-	case a.Kind == Ended:
-		return nil
 	}
 	list := route.Of(route.Alert{Level: a.Level, Kind: a.Kind, Task: task}, d.people)
 	for _, name := range d.f.Webhooks {
@@ -485,7 +485,7 @@ func readSettings(ctx context.Context, s *store.Store) (settings, error) {
 // next is when people are told again; 0: they are not.
 func (s settings) next(i store.Incident, now capri.Instant) capri.Instant {
 	switch {
-	case i.AckedAt != 0, i.Level < capri.Important, i.Kind == Ended:
+	case i.AckedAt != 0, i.Level < capri.Important:
 		return 0
 	case escalates(i) && i.Step < len(s.ladder):
 		return now.Add(s.ladder[i.Step])
@@ -503,7 +503,7 @@ func (s settings) next(i store.Incident, now capri.Instant) capri.Instant {
 // over says why an incident is over, if it is, and whether that is good news.
 func (s settings) over(i store.Incident, batches map[capri.BatchID]store.BatchRow, now capri.Instant) (why string, good bool) {
 	quiet := now.Sub(i.LastAt)
-	if i.Kind == Ended {
+	if store.IsNotice(i.Kind) {
 		return "it was told", false
 	}
 	if quiet > s.forget {

@@ -12,6 +12,7 @@ import (
 
 	"capri"
 	"capri/alerting"
+	"capri/alerting/route"
 	"capri/services"
 	"capri/sql/store"
 )
@@ -25,6 +26,7 @@ type Sending struct {
 	Channel string
 	Sender  alerting.Sender // nil: the channel is not configured
 	Limits  Limits
+	People  func(ctx context.Context, at capri.Instant, tasks []capri.TaskID) (route.People, error)
 	// Compose writes a message from what is known.
 	Compose func(channel string, f alerting.Facts) alerting.Message
 	// Links makes the links of an incident for one receiver; nil: none.
@@ -217,7 +219,7 @@ func (s *Sending) settle(t services.Turn, limits Limits, tried []outcome, x sett
 	}
 	if expired > 0 {
 		alerts = append(alerts, capri.Alert{Key: fmt.Sprintf("messages_expired:%s:%s", s.Channel, hour), Level: capri.Attention, Kind: "messages_expired",
-			Title: fmt.Sprintf("Messages by %s were too old to be sent", s.Channel), Text: fmt.Sprintf("They could not be sent within %s. capri alert list --incidents shows what they were about.", x.expires)})
+			Title: fmt.Sprintf("Messages by %s were too old to be sent", s.Channel), Text: fmt.Sprintf("They could not be sent within %s. capri alert list --all shows what they were about.", x.expires)})
 	}
 	return ends, alerts
 }
@@ -270,6 +272,10 @@ func (s *Sending) gather(ctx context.Context, now capri.Instant, due []store.Del
 	if err != nil {
 		return nil, err
 	}
+	people, err := s.People(ctx, now, nil)
+	if err != nil {
+		return nil, err
+	}
 	morning := nextMorning(now, s.Zone)
 	facts := map[int64]alerting.Facts{}
 	for id, i := range list {
@@ -286,7 +292,12 @@ func (s *Sending) gather(ctx context.Context, now capri.Instant, due []store.Del
 			f.Others = append(f.Others, a.Title)
 		}
 		if t := byTask[i.Task]; t != nil {
-			f.Task, f.Owner = t.Name, t.Owner
+			f.Task, f.Owner, f.Department = t.Name, t.Owner, people.Persons[t.Owner].Department
+		}
+		for _, name := range []string{people.Duty[f.Department].Primary, people.Duty[f.Department].Secondary} {
+			if name != "" {
+				f.OnDuty = append(f.OnDuty, name)
+			}
 		}
 		if b, ok := byBatch[i.Batch]; ok {
 			f.Batch, f.BatchNo, f.Task = b.ID, string(b.BatchNo), b.Task

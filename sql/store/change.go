@@ -129,6 +129,11 @@ func (tx *Tx) changeLocked(rows []locked, c change) error {
 				return err
 			}
 		}
+		if c.set["state"] == int(capri.Finished) {
+			if err := tx.noticeEnds(part, c.set["finish_state"]); err != nil {
+				return err
+			}
+		}
 		if c.alert == nil {
 			continue
 		}

@@ -22,6 +22,7 @@ const (
 	kindParents    = 4 // each dependency is one row, and that row is needed
 	kindGrouped    = 8 // some dependency has several rows, or any one of them is enough
 	kindOutputs    = 16
+	kindNotifies   = 32 // no condition: its owner wants to hear of its end
 )
 
 const (
@@ -80,7 +81,7 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 			b.FinishTime = tx.Now
 		}
 		return append(a, int64(b.ID), int64(b.TaskID), b.TaskVersion, int(b.Period), string(b.BatchNo), b.RunNo, 1, int(b.Origin), int64(b.ScheduleTime), int64(b.DataStart), int64(b.DataEnd),
-			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions), nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
+			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions)|bit(b.Notifies)*kindNotifies, nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
 			b.Account, b.QualityState, bit(b.Held), cut(b.Message, 1000))
 	})
 	if err != nil {
@@ -90,6 +91,9 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 		return err
 	}
 	if err := tx.insertDeadlines(batches); err != nil {
+		return err
+	}
+	if err := tx.noticeBorn(batches); err != nil {
 		return err
 	}
 	_, err = tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(batches[0].ID), int64(batches[len(batches)-1].ID)))
@@ -166,7 +170,7 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 	if err := tx.insertConditions([]*capri.NewBatch{nb}); err != nil {
 		return false, err
 	}
-	rows[0].Kinds = kindsOf(&c)
+	rows[0].Kinds = kindsOf(&c) | rows[0].Kinds&kindNotifies
 	if _, err := tx.exec(sq.Update("task_work").Set("kinds", rows[0].Kinds).Where(sq.Eq{"id": int64(id)})); err != nil {
 		return false, err
 	}

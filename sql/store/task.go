@@ -170,6 +170,11 @@ func (s *Store) TaskVersion(ctx context.Context, id capri.TaskID, version int) (
 
 // TaskVersions gives many versions by few queries; those that do not exist are missing from the answer.
 func (s *Store) TaskVersions(ctx context.Context, keys []VersionKey) (map[VersionKey]*capri.Task, error) {
+	found, err := taskVersions(ctx, s.read, s.d.ChunkRows, keys)
+	return found, s.fault("read versions of tasks", err)
+}
+
+func taskVersions(ctx context.Context, from querier, chunk int, keys []VersionKey) (map[VersionKey]*capri.Task, error) {
 	// Sorted by version, a chunk is few conditions "version = v AND task_id IN (…)", each a walk on the primary key.
 	// Row values, (task_id, version) IN ((1, 2), …), are not the same text on both databases.
 	keys = slices.Clone(keys)
@@ -177,7 +182,7 @@ func (s *Store) TaskVersions(ctx context.Context, keys []VersionKey) (map[Versio
 		return cmp.Or(a.Version-b.Version, cmp.Compare(a.ID, b.ID))
 	})
 	found := make(map[VersionKey]*capri.Task, len(keys))
-	for _, part := range chunks(slices.Compact(keys), s.d.ChunkRows) {
+	for _, part := range chunks(slices.Compact(keys), chunk) {
 		var versions sq.Or
 		for len(part) > 0 {
 			var ids []capri.TaskID
@@ -188,7 +193,7 @@ func (s *Store) TaskVersions(ctx context.Context, keys []VersionKey) (map[Versio
 			versions = append(versions, sq.And{sq.Eq{"h.version": v}, idIn("h.task_id", ids)})
 		}
 		q := sq.Select(versionColumns...).From("task_history h").Join("task t ON t.id = h.task_id").Where(versions)
-		err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		err := query(ctx, from, q, func(r *sql.Rows) error {
 			t, err := scanTask(r)
 			if err == nil {
 				found[VersionKey{t.ID, t.Version}] = t
@@ -196,7 +201,7 @@ func (s *Store) TaskVersions(ctx context.Context, keys []VersionKey) (map[Versio
 			return err
 		})
 		if err != nil {
-			return nil, s.fault("read versions of tasks", err)
+			return nil, err
 		}
 	}
 	return found, nil
