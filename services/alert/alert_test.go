@@ -469,3 +469,53 @@ func (d dying) Send(ctx context.Context, m alerting.Message) error {
 func turnOf(w *world, l capri.Lease) services.Turn {
 	return services.Turn{Now: w.Clock.Now(), Lease: l}
 }
+
+func TestAn_owner_who_asked_for_it_is_told_of_each_end_by_mail_alone(t *testing.T) {
+	each(t, func(w *world) {
+		w.Node("n1")
+		notified := func(b *capri.NewBatch) { b.Notifies = true }
+		all := w.Task(t, func(s *capri.Spec) {
+			s.Owner, s.Priority = "alice", 0
+			s.Alert = capri.AlertRules{NotifyOn: []string{"success", "killed", "skipped"}}
+		})
+		ids := w.Batches(all, 3, notified)
+		w.Finish("n1", store.Succeeded, w.Start("n1", ids[0])...)
+		w.Finish("n1", store.Killed, w.Start("n1", ids[1])...)
+		w.Finish("n1", store.Failed, w.Start("n1", ids[2])...) // it did not ask for these, and has no other receivers: admins
+		w.Batches(all, 1, notified, func(b *capri.NewBatch) { b.State, b.FinishState = capri.Finished, capri.Skipped })
+		silent := w.Task(t, func(s *capri.Spec) { s.Owner = "bob" })
+		w.Finish("n1", store.Succeeded, w.Start("n1", w.Batches(silent, 1)...)...)
+		w.deliver()
+		require.Empty(t, w.sms.read())
+		mails := w.mail.read()
+		require.Len(t, mails, 5, "%v", mails)
+		for i, how := range []string{"has succeeded", "was killed", "was skipped"} {
+			require.Contains(t, mails[i], "alice@x notice: ")
+			require.Contains(t, mails[i], how)
+		}
+		w.accounted()
+		w.Clock.Advance(2 * time.Minute)
+		w.deliver()
+		require.Len(t, w.incidents(true), 1, "a notice is no incident that goes on")
+		require.Empty(t, w.mail.read())
+	})
+}
+
+func TestWho_is_read_from_the_database(t *testing.T) {
+	each(t, func(w *world) {
+		task := w.Task(t, nil)
+		w.Write(func(tx *store.Tx) error {
+			for _, u := range []store.User{{Name: "ann", Mail: "ann@x", Phone: "+1", Department: "dw", Enabled: true, Admin: true}, {Name: "bob", Mail: "bob@x"}} {
+				if err := tx.SaveUser(u); err != nil {
+					return err
+				}
+			}
+			return tx.GrantAlert(store.AlertGrant{TaskID: task.ID, User: "ann", SMS: true})
+		})
+		p, err := PeopleOf(w.Store)(w.Ctx, w.Clock.Now(), []capri.TaskID{task.ID})
+		require.NoError(t, err)
+		require.Equal(t, route.Person{Name: "ann", Department: "dw", Mail: "ann@x", Phone: "+1", Enabled: true, Admin: true}, p.Persons["ann"])
+		require.False(t, p.Persons["bob"].Enabled)
+		require.Equal(t, []route.Grant{{Person: "ann", SMS: true}}, p.Grants[task.ID])
+	})
+}
