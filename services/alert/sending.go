@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,15 +107,19 @@ func (s *Sending) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err != nil || len(due) == 0 {
 		return res, err
 	}
+	groups, err := s.group(ctx, t.Now, due, most)
+	if err != nil {
+		return res, err
+	}
 	settings, err := readSettings(ctx, s.Store)
 	if err != nil {
 		return res, err
 	}
-	facts, err := s.gather(ctx, t.Now, due)
+	facts, err := s.gather(ctx, t.Now, slices.Concat(groups...))
 	if err != nil {
 		return res, err
 	}
-	ends, alerts := s.settle(t, limits, s.send(ctx, t.Now, limits, settings, due, facts), settings, facts)
+	ends, alerts := s.settle(t, limits, s.send(ctx, t.Now, limits, settings, groups, facts), settings, facts)
 	for _, d := range ends {
 		res.Counts[map[store.DeliveryState]string{store.Sent: "sent", store.Due: "failed", store.GivenUp: "given_up", store.Expired: "expired"}[d.State]]++
 	}
@@ -124,7 +129,7 @@ func (s *Sending) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err := s.Store.EndDeliveries(ctx, t.Lease, ends, alerts); err != nil {
 		return res, err
 	}
-	s.sent += len(due)
+	s.sent += len(groups)
 	res.Again = len(due) == most && !s.broken.open()
 	if s.broken.open() {
 		res.Next = s.broken.until
@@ -132,38 +137,92 @@ func (s *Sending) Run(ctx context.Context, t services.Turn) (services.Result, er
 	return res, nil
 }
 
+// Who would get so many messages at once gets one about all of them instead: a hundred mails are read by nobody.
+const (
+	digestFrom = 10
+	digestMost = 500
+)
+
+// group says which messages go out together: each by itself, unless an address has too many.
+func (s *Sending) group(ctx context.Context, now capri.Instant, due []store.Delivery, most int) (groups [][]store.Delivery, err error) {
+	crowded := map[store.Address]bool{}
+	if len(due) == most && most > 1 { // else there are not that many
+		list, err := s.Store.Crowded(ctx, s.Channel, now, digestFrom)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range list[:min(len(list), most)] {
+			crowded[a] = true
+			all, err := s.Store.DueTo(ctx, s.Channel, a, now, digestMost)
+			if err != nil {
+				return nil, err
+			}
+			groups = append(groups, all)
+		}
+	}
+	for _, d := range due {
+		if !crowded[store.Address{Address: d.Address, Person: d.Person}] {
+			groups = append(groups, []store.Delivery{d})
+		}
+	}
+	return groups, nil
+}
+
 // send tries all, so many at once.
-func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x settings, due []store.Delivery, facts map[int64]alerting.Facts) []outcome {
-	out := make([]outcome, len(due))
+func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x settings, groups [][]store.Delivery, facts map[int64]alerting.Facts) []outcome {
+	tried := make([][]outcome, len(groups))
 	slots := make(chan struct{}, limits.Parallel)
-	var group sync.WaitGroup
-	for i, d := range due {
-		out[i].Delivery = d
-		switch {
-		case s.Sender == nil:
-			out[i].err = &alerting.Refusal{Reason: s.Channel + " is not configured (alerting in the configuration)"}
-			continue
-		case now.Sub(d.CreatedAt) > x.expires:
-			out[i].State = store.Expired
+	var wait sync.WaitGroup
+	for n, g := range groups {
+		var fresh []store.Delivery
+		for _, d := range g {
+			switch {
+			case s.Sender == nil:
+				tried[n] = append(tried[n], outcome{d, &alerting.Refusal{Reason: s.Channel + " is not configured (alerting in the configuration)"}})
+			case now.Sub(d.CreatedAt) > x.expires:
+				d.State = store.Expired
+				tried[n] = append(tried[n], outcome{Delivery: d})
+			default:
+				fresh = append(fresh, d)
+			}
+		}
+		if len(fresh) == 0 {
 			continue
 		}
-		f := facts[d.Incident]
-		f.Stage, f.Why, f.Level = alerting.Stage(d.Stage), d.Why, max(f.Level, d.Level)
-		if s.Links != nil {
-			f.Link, f.Acknowledge = s.Links(d.Incident, d.Person, now.Add(24*time.Hour))
-		}
-		m := s.Compose(s.Channel, f)
-		m.Key, m.To, m.Name = d.Key(), d.Address, d.Person
+		m := s.message(now, fresh, facts)
 		slots <- struct{}{}
-		group.Go(func() {
+		wait.Go(func() {
 			defer func() { <-slots }()
 			limited, cancel := context.WithTimeout(ctx, limits.Timeout)
 			defer cancel()
-			out[i].err = s.Sender.Send(limited, m)
+			err := s.Sender.Send(limited, m)
+			for _, d := range fresh {
+				tried[n] = append(tried[n], outcome{d, err})
+			}
 		})
 	}
-	group.Wait()
-	return out
+	wait.Wait()
+	return slices.Concat(tried...)
+}
+
+// message is about one incident, or a digest of many.
+func (s *Sending) message(now capri.Instant, about []store.Delivery, facts map[int64]alerting.Facts) alerting.Message {
+	d := about[0]
+	f := facts[d.Incident]
+	f.Stage, f.Why, f.Level = alerting.Stage(d.Stage), d.Why, max(f.Level, d.Level)
+	if len(about) > 1 {
+		f = alerting.Facts{Stage: alerting.Digest, Level: f.Level, Kind: f.Kind, Title: f.Title, Since: f.Since, Now: now, Zone: s.Zone, Why: d.Why, Alerts: len(about)}
+		for _, o := range about[1:] {
+			x := facts[o.Incident]
+			f.Since = min(f.Since, x.Since)
+			f.Others = append(f.Others, x.Title)
+		}
+	} else if s.Links != nil {
+		f.Link, f.Acknowledge = s.Links(d.Incident, d.Person, now.Add(24*time.Hour))
+	}
+	m := s.Compose(s.Channel, f)
+	m.Key, m.To, m.Name, m.Incident = d.Key(), d.Address, d.Person, d.Incident
+	return m
 }
 
 // settle decides what becomes of each try, and what admins are to know.

@@ -318,16 +318,27 @@ func (s *Store) DueDeliveries(ctx context.Context, channel string, now capri.Ins
 		OrderBy("urgency", "id").Limit(uint64(limit)))
 }
 
-// DueChannels names the channels that have messages which are due.
-func (s *Store) DueChannels(ctx context.Context) ([]string, error) {
-	var names []string
-	err := query(ctx, s.read, sq.Select("DISTINCT channel").From("alert_delivery").Where("state = 0").OrderBy("channel"), func(r *sql.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		names = append(names, name)
+// Address is somebody who is told by a channel.
+type Address struct{ Address, Person string }
+
+// Crowded lists the addresses of a channel that have at least so many messages waiting.
+func (s *Store) Crowded(ctx context.Context, channel string, now capri.Instant, least int) ([]Address, error) {
+	var all []Address
+	q := sq.Select("address", "person").From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
+		GroupBy("address", "person").Having("COUNT(*) >= ?", least).OrderBy("MIN(id)")
+	err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		var a Address
+		err := r.Scan(&a.Address, &a.Person)
+		all = append(all, a)
 		return err
 	})
-	return names, s.fault("look for messages that are due", err)
+	return all, s.fault("look for messages that are due", err)
+}
+
+// DueTo lists the messages of one address that can be sent now, the most urgent and then the oldest first.
+func (s *Store) DueTo(ctx context.Context, channel string, to Address, now capri.Instant, limit int) ([]Delivery, error) {
+	return s.deliveries(ctx, sq.Select(deliveryColumns...).From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
+		Where(sq.Eq{"address": to.Address, "person": to.Person}).OrderBy("urgency", "id").Limit(uint64(limit)))
 }
 
 // DeliveriesOf lists the messages of an incident in their order.
