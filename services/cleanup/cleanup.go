@@ -50,6 +50,13 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err != nil || res.Again {
 		return res, err
 	}
+	incidents, err := s.store.ForgetIncidents(ctx, t.Lease, t.Now.Add(-alertsKeptIn), alertsAStep)
+	if incidents > 0 {
+		res.Counts["incidents"] = incidents
+	}
+	if err != nil {
+		return res, err
+	}
 	forgotten, err := s.store.ForgetAlerts(ctx, t.Lease, t.Now.Add(-alertsKeptIn), alertsAStep)
 	if forgotten > 0 {
 		res.Counts["alerts"] = forgotten

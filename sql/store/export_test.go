@@ -58,3 +58,8 @@ func MissingText(p capri.Period, mark capri.Instant, no capri.BatchNo, limit int
 	text, args, _ := missingBatches(p, mark, no, limit).ToSql()
 	return text, args
 }
+
+// AlertTexts are the statements that the alert service asks each second or so.
+func (s *Store) AlertTexts(now capri.Instant) map[string]sq.SelectBuilder {
+	return map[string]sq.SelectBuilder{"alert_incident": s.newAlerts(500), "alert_delivery_due": dueDeliveries("mail", now, 8), "incident_next": dueIncidents(now, 500)}
+}

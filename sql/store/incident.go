@@ -90,7 +90,11 @@ type Silence struct {
 
 // NewAlerts lists alerts that belong to no incident yet, the oldest first.
 func (s *Store) NewAlerts(ctx context.Context, limit int) ([]AlertRow, error) {
-	return s.alertRows(ctx, s.alertQuery().Where("incident_id = 0").OrderBy("id").Limit(uint64(limit)))
+	return s.alertRows(ctx, s.newAlerts(limit))
+}
+
+func (s *Store) newAlerts(limit int) sq.SelectBuilder {
+	return s.alertQuery().Where("incident_id = 0").OrderBy("id").Limit(uint64(limit))
 }
 
 // AlertsOf lists the first alerts of an incident.
@@ -151,8 +155,12 @@ func (s *Store) AllOpen(ctx context.Context, after int64, limit int) ([]Incident
 
 // DueIncidents lists open incidents of which people are to be told again.
 func (s *Store) DueIncidents(ctx context.Context, now capri.Instant, limit int) ([]Incident, error) {
-	list, err := incidents(ctx, s.read, sq.Select(incidentColumns...).From("incident").Where("open = 1 AND next_at <= ?", int64(now)).OrderBy("next_at").Limit(uint64(limit)))
+	list, err := incidents(ctx, s.read, dueIncidents(now, limit))
 	return list, s.fault("look for incidents that are due", err)
+}
+
+func dueIncidents(now capri.Instant, limit int) sq.SelectBuilder {
+	return sq.Select(incidentColumns...).From("incident").Where("open = 1 AND next_at <= ?", int64(now)).OrderBy("next_at").Limit(uint64(limit))
 }
 
 // Incidents lists the newest incidents, newest first; open: only those that are not over.
@@ -314,8 +322,12 @@ func (s *Store) deliveries(ctx context.Context, b sq.SelectBuilder) ([]Delivery,
 
 // DueDeliveries lists messages of a channel that can be sent now, the most urgent and then the oldest first.
 func (s *Store) DueDeliveries(ctx context.Context, channel string, now capri.Instant, limit int) ([]Delivery, error) {
-	return s.deliveries(ctx, sq.Select(deliveryColumns...).From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
-		OrderBy("urgency", "id").Limit(uint64(limit)))
+	return s.deliveries(ctx, dueDeliveries(channel, now, limit))
+}
+
+func dueDeliveries(channel string, now capri.Instant, limit int) sq.SelectBuilder {
+	return sq.Select(deliveryColumns...).From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
+		OrderBy("urgency", "id").Limit(uint64(limit))
 }
 
 // Address is somebody who is told by a channel.
@@ -391,6 +403,28 @@ func (s *Store) EndDeliveries(ctx context.Context, lease capri.Lease, tried []De
 	})
 }
 
+// ForgetIncidents deletes at most limit incidents that were over before an instant, with the account of their messages,
+// the oldest first.
+func (s *Store) ForgetIncidents(ctx context.Context, lease capri.Lease, before capri.Instant, limit int) (int, error) {
+	old, err := incidents(ctx, s.read, sq.Select(incidentColumns...).From("incident").Where("closed_at < ?", int64(before)).OrderBy("closed_at").Limit(uint64(limit)))
+	if err != nil || len(old) == 0 {
+		return 0, s.fault("look for old incidents", err)
+	}
+	ids := make([]int64, len(old))
+	for i, x := range old {
+		ids[i] = x.ID
+	}
+	n := 0
+	err = s.WriteAs(ctx, "forget old incidents", lease, func(tx *Tx) error {
+		if _, err := tx.exec(sq.Delete("alert_delivery").Where(idIn("incident_id", ids))); err != nil {
+			return err
+		}
+		n, err = tx.exec(sq.Delete("incident").Where(idIn("id", ids)))
+		return err
+	})
+	return n, err
+}
+
 // Acknowledge says that somebody looks after an incident: nobody is told again until it is over.
 func (tx *Tx) Acknowledge(id int64, by string) error {
 	n, err := tx.exec(sq.Update("incident").Set("acked_at", int64(tx.Now)).Set("acked_by", cut(by, 190)).Set("next_at", nil).Where("id = ? AND open = 1 AND acked_at IS NULL", id))
@@ -457,36 +491,19 @@ func (tx *Tx) EndSilence(id int64) error {
 // an instant. It looks at no more than some thousands.
 func (s *Store) Behind(ctx context.Context, root capri.BatchID, now, by capri.Instant) (waiting, urgent int, err error) {
 	const most, levels = 10_000, 30
-	var first struct {
-		task capri.TaskID
-		no   string
-	}
-	found, err := one(ctx, s.read, sq.Select("task_id", "batch_no").From("task_work").Where("id = ?", int64(root)), &first.task, &first.no)
-	if err != nil || !found {
-		return 0, 0, s.fault("look what waits for a batch", err)
-	}
-	type key struct {
-		task capri.TaskID
-		no   string
-	}
 	seen := map[capri.BatchID]bool{root: true}
-	level := []key{{first.task, first.no}}
+	level := []capri.BatchID{root}
 	for range levels {
-		var next []key
+		var next []capri.BatchID
 		for _, part := range chunks(level, s.d.ChunkRows) {
-			either := make(sq.Or, len(part))
-			for i, k := range part {
-				either[i] = sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(k.task), k.no)
-			}
-			q := sq.Select("w.id", "w.task_id", "w.batch_no").From("tparent_data d").Join("task_work w ON w.id = d.batch_id").
-				Where(either).Where("d.state = 0 AND w.state = 0 AND w.latest = 1").Limit(most)
+			q := sq.Select("w.id").From("task_work p").Join("tparent_data d ON d.parent_task_id = p.task_id AND d.parent_batch_no = p.batch_no").
+				Join("task_work w ON w.id = d.batch_id").Where(idIn("p.id", part)).Where("d.state = 0 AND w.state = 0 AND w.latest = 1").Limit(most)
 			err := query(ctx, s.read, q, func(r *sql.Rows) error {
 				var id capri.BatchID
-				var k key
-				err := r.Scan(&id, &k.task, &k.no)
+				err := r.Scan(&id)
 				if !seen[id] {
 					seen[id] = true
-					next = append(next, k)
+					next = append(next, id)
 				}
 				return err
 			})

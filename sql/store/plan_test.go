@@ -91,3 +91,17 @@ func TestARecount_looks_at_the_conditions_of_its_batches_alone(t *testing.T) {
 		require.NotContains(t, plan, "SCAN")
 	})
 }
+
+func TestWhat_the_alert_service_asks_all_the_time_is_a_walk_on_an_index(t *testing.T) {
+	each(t, func(w *world) {
+		for index, q := range w.Store.AlertTexts(w.Clock.Now()) {
+			text, args, err := q.ToSql()
+			require.NoError(t, err)
+			plan := strings.Join(w.plan(text, args), "\n")
+			require.Contains(t, plan, index)
+			for _, bad := range []string{"SCAN", "filesort", "TEMP B-TREE"} {
+				require.NotContains(t, plan, bad, text)
+			}
+		}
+	})
+}
