@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"capri"
@@ -102,7 +103,7 @@ func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.In
 	messages, err := s.Store.DeliveriesOf(ctx, in.ID)
 	for _, d := range messages {
 		m := wire.Delivery{ID: d.ID, Stage: d.Stage, Channel: d.Channel, Person: d.Person, Address: d.Address, Why: d.Why, State: d.State.String(), Tries: d.Tries,
-			CreatedAt: d.CreatedAt.In(s.Zone), EndedAt: wire.At(d.EndedAt, s.Zone), Error: d.Error}
+			CreatedAt: d.CreatedAt.In(s.Zone), EndedAt: wire.At(d.EndedAt, s.Zone), Error: d.Error, Receipt: d.Receipt}
 		if d.State == store.Due {
 			m.NextAt = wire.At(d.NextAt, s.Zone)
 		}
@@ -174,11 +175,7 @@ func some(names []string) string {
 	if len(names) == 0 {
 		return "there are none"
 	}
-	text := names[0]
-	for _, n := range names[1:] {
-		text += ", " + n
-	}
-	return text
+	return strings.Join(names, ", ")
 }
 
 // The page behind a message's link. It asks before it does anything: programs that look at mails open links, too.

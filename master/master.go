@@ -62,7 +62,7 @@ type Options struct {
 // Alerting is how alerts leave. The zero value sends nothing: alerts are filed, and their messages are in the account as not
 // configured.
 type Alerting struct {
-	Senders map[string]alerting.Sender // by channel
+	Senders map[string]func(context.Context, alerting.Message) (receipt string, err error) // by channel
 	Limits  map[string]conf.Limits
 	Compose func(channel string, f alerting.Facts) alerting.Message
 	Links   func(incident int64, person string, until capri.Instant) (look, acknowledge string)

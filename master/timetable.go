@@ -68,7 +68,7 @@ func (m *Master) Timetable() []services.Row {
 		// Each has a rhythm of its own: a mail server that hangs holds up no call.
 		l := m.o.Alerting.Limits[channel]
 		rows = append(rows, services.Row{Name: "alert", Part: channel, Lease: "alert", Every: 5 * time.Second, Wake: []string{alert.TopicMessages},
-			Service: &alert.Sending{Store: s, Channel: channel, Sender: m.o.Alerting.Senders[channel], Limits: alert.Limits{Timeout: l.Timeout, Retries: l.Tries, Parallel: l.Parallel, PerMinute: l.PerMinute},
+			Service: &alert.Sending{Store: s, Channel: channel, Send: m.o.Alerting.Senders[channel], Limits: alert.Limits{Timeout: l.Timeout, Retries: l.Tries, Parallel: l.Parallel, PerMinute: l.PerMinute},
 				People: alert.PeopleOf(s), Compose: m.o.Alerting.Compose, Links: m.o.Alerting.Links, Zone: m.o.Calendar.Zone(), Log: m.o.Log}})
 	}
 	watcher.Watch(rows)

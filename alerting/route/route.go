@@ -94,13 +94,6 @@ func Owner(t *capri.Task, p People) []Receiver {
 	return r.all
 }
 
-// Admins gives those who are told of trouble of the system.
-func Admins(level capri.Level, why string, p People) []Receiver {
-	r := &receivers{people: p}
-	r.admins(level, why)
-	return r.all
-}
-
 // OnDuty gives who is on duty for the system, by phone and SMS: a step of an escalation.
 func OnDuty(which string, p People) []Receiver {
 	r := &receivers{people: p}

@@ -122,5 +122,5 @@ func TestThe_steps_of_an_escalation(t *testing.T) {
 	require.Equal(t, "phone:7 phone:8 sms:7 sms:8 mail:ops@x mail:pat@x", said(EveryAdmin(p)))
 	p.Duty = nil
 	require.Empty(t, OnDuty("primary", p))
-	require.Equal(t, "mail:ops@x mail:pat@x", said(Admins(capri.Severe, "severe", p)))
+	require.Equal(t, "mail:ops@x mail:pat@x", said(Of(Alert{Level: capri.Severe}, p)), "nobody is on duty")
 }

@@ -47,6 +47,7 @@ type Delivery struct {
 	CreatedAt time.Time  `json:"created_at"`
 	EndedAt   *time.Time `json:"ended_at"`
 	Error     string     `json:"error"`
+	Receipt   string     `json:"receipt" doc:"what the channel calls it"`
 }
 
 // NewAlert is an alert that somebody raises.

@@ -44,6 +44,7 @@ type process struct {
 	waker    wake.Waker
 	redis    *wake.Redis // nil: none is configured
 	alerting master.Alerting
+	senders  map[string]alerting.Sender // for people who try them
 }
 
 // newLogger writes to standard error, which is where a service manager looks.
@@ -127,7 +128,12 @@ func (p *process) prepareAlerting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.alerting = master.Alerting{Senders: senders, Limits: channel.LimitsFromConfig(p.conf), Compose: texts.Message}
+	sends := map[string]func(context.Context, alerting.Message) (string, error){}
+	for name, to := range senders {
+		sends[name] = func(ctx context.Context, m alerting.Message) (string, error) { return channel.Send(ctx, to, m) }
+	}
+	p.senders = senders
+	p.alerting = master.Alerting{Senders: sends, Limits: channel.LimitsFromConfig(p.conf), Compose: texts.Message}
 	server := strings.TrimRight(p.conf.Alerting.Link, "/")
 	if server == "" {
 		return nil
@@ -174,7 +180,7 @@ func (p *process) newAPI(logs api.LogReader) http.Handler {
 	actions.WithoutHDFS = len(p.conf.HDFS.NameNodes) == 0
 	channels := api.Channels{Names: slices.Sorted(maps.Keys(p.alerting.Senders)), Compose: p.alerting.Compose,
 		Talk: func(ctx context.Context, name string, m alerting.Message) (string, error) {
-			return channel.Talk(ctx, p.alerting.Senders[name], m)
+			return channel.Talk(ctx, p.senders[name], m)
 		}}
 	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels})
 }

@@ -90,7 +90,11 @@ func (w *world) channel(name string, p alerting.Sender) *Sending {
 		Compose: func(_ string, f alerting.Facts) alerting.Message {
 			return alerting.Message{Incident: f.Incident, Level: f.Level, Stage: f.Stage, Subject: fmt.Sprintf("%s (%d alerts, %d wait)", f.Title, f.Alerts, f.Waiting), Text: strings.Join(f.Others, "\n")}
 		}}
-	s.Sender = p
+	if p != nil {
+		s.Send = func(ctx context.Context, m alerting.Message) (string, error) {
+			return "taken as " + m.Key, p.Send(ctx, m)
+		}
+	}
 	return s
 }
 
@@ -147,6 +151,7 @@ func TestAn_alert_of_the_system_reaches_duty_and_admins_by_its_level(t *testing.
 			require.Equal(t, store.Sent, d.State)
 			require.NotEmpty(t, d.Why)
 			require.Equal(t, 1, d.Tries)
+			require.Equal(t, "taken as "+d.Key(), d.Receipt)
 		}
 	})
 }

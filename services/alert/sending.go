@@ -21,11 +21,14 @@ import (
 // TopicMessages wakes the channels: there are new messages.
 const TopicMessages = "messages"
 
+// Send hands a message to a channel, and gives what the channel calls it.
+type Send func(ctx context.Context, m alerting.Message) (receipt string, err error)
+
 // Sending sends the messages of one channel.
 type Sending struct {
 	Store   *store.Store
 	Channel string
-	Sender  alerting.Sender // nil: the channel is not configured
+	Send    Send // nil: the channel is not configured
 	Limits  Limits
 	People  func(ctx context.Context, at capri.Instant, tasks []capri.TaskID) (route.People, error)
 	// Compose writes a message from what is known.
@@ -177,7 +180,7 @@ func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x 
 		var fresh []store.Delivery
 		for _, d := range g {
 			switch {
-			case s.Sender == nil:
+			case s.Send == nil:
 				tried[n] = append(tried[n], outcome{d, &alerting.Refusal{Reason: s.Channel + " is not configured (alerting in the configuration)"}})
 			case now.Sub(d.CreatedAt) > x.expires:
 				d.State = store.Expired
@@ -195,8 +198,9 @@ func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x 
 			defer func() { <-slots }()
 			limited, cancel := context.WithTimeout(ctx, limits.Timeout)
 			defer cancel()
-			err := s.Sender.Send(limited, m)
+			receipt, err := s.Send(limited, m)
 			for _, d := range fresh {
+				d.Receipt = receipt
 				tried[n] = append(tried[n], outcome{d, err})
 			}
 		})
@@ -260,7 +264,7 @@ func (s *Sending) settle(t services.Turn, limits Limits, tried []outcome, x sett
 				d.State = store.GivenUp
 			}
 		}
-		if d.State == store.GivenUp && s.Sender != nil {
+		if d.State == store.GivenUp && s.Send != nil {
 			s.Log.Warn("a message is given up", "channel", s.Channel, "incident", d.Incident, "to", d.Person, "tries", d.Tries, "err", d.Error)
 			// A message about messages that fail must not breed more of them.
 			if facts[d.Incident].Kind != "message_given_up" {

@@ -72,6 +72,7 @@ type Delivery struct {
 	CreatedAt capri.Instant
 	EndedAt   capri.Instant
 	Error     string // of the last try
+	Receipt   string // what the channel calls it, where it says so
 }
 
 // Key is the same for each try of the message.
@@ -305,14 +306,14 @@ func (tx *Tx) insertDeliveries(list []Delivery) error {
 }
 
 var deliveryColumns = []string{"id", "incident_id", "telling", "stage", "channel", "address", "person", "why", "urgency", "state", "tries", "next_at", "created_at",
-	"COALESCE(ended_at, 0)", "error"}
+	"COALESCE(ended_at, 0)", "error", "receipt"}
 
 func (s *Store) deliveries(ctx context.Context, b sq.SelectBuilder) ([]Delivery, error) {
 	var out []Delivery
 	err := query(ctx, s.read, b, func(r *sql.Rows) error {
 		var d Delivery
 		urgency := 0
-		err := r.Scan(&d.ID, &d.Incident, &d.Telling, &d.Stage, &d.Channel, &d.Address, &d.Person, &d.Why, &urgency, &d.State, &d.Tries, &d.NextAt, &d.CreatedAt, &d.EndedAt, &d.Error)
+		err := r.Scan(&d.ID, &d.Incident, &d.Telling, &d.Stage, &d.Channel, &d.Address, &d.Person, &d.Why, &urgency, &d.State, &d.Tries, &d.NextAt, &d.CreatedAt, &d.EndedAt, &d.Error, &d.Receipt)
 		d.Level = capri.Severe - capri.Level(urgency)
 		out = append(out, d)
 		return err
@@ -380,11 +381,11 @@ func (s *Store) EndDeliveries(ctx context.Context, lease capri.Lease, tried []De
 		// Alike ends are one statement: thousands of sent ones are the ordinary case.
 		sent := map[int][]int64{}
 		for _, d := range tried {
-			if d.State == Sent {
+			if d.State == Sent && d.Receipt == "" {
 				sent[d.Tries] = append(sent[d.Tries], d.ID)
 				continue
 			}
-			set := sq.Eq{"state": int(d.State), "tries": d.Tries, "next_at": int64(d.NextAt), "error": cut(d.Error, 2000)}
+			set := sq.Eq{"state": int(d.State), "tries": d.Tries, "next_at": int64(d.NextAt), "error": cut(d.Error, 2000), "receipt": cut(d.Receipt, 190)}
 			if d.State != Due {
 				set["ended_at"] = int64(tx.Now)
 			}

@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS alert_delivery (
   created_at  BIGINT       NOT NULL,
   ended_at    BIGINT       NULL,
   error       VARCHAR(2000) NOT NULL DEFAULT '',
+  receipt     VARCHAR(190) NOT NULL DEFAULT '', -- what the channel calls it
   UNIQUE KEY alert_delivery_once (incident_id, telling, channel, address, person),
   KEY alert_delivery_due (channel, state, urgency, id),
   KEY alert_delivery_created (created_at)

@@ -42,7 +42,8 @@ CREATE TABLE IF NOT EXISTS alert_delivery (
   next_at     BIGINT       NOT NULL,
   created_at  BIGINT       NOT NULL,
   ended_at    BIGINT       NULL,
-  error       VARCHAR(2000) NOT NULL DEFAULT ''
+  error       VARCHAR(2000) NOT NULL DEFAULT '',
+  receipt     VARCHAR(190) NOT NULL DEFAULT '' -- what the channel calls it
 );
 CREATE UNIQUE INDEX IF NOT EXISTS alert_delivery_once ON alert_delivery (incident_id, telling, channel, address, person);
 CREATE INDEX IF NOT EXISTS alert_delivery_due ON alert_delivery (channel, state, urgency, id);
