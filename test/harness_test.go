@@ -178,6 +178,7 @@ type installation struct {
 	t       *testing.T
 	home    string // everything of it lies in here
 	env     []string
+	workers []string // what the environment of workers has besides, where they have one of their own
 	kind    string
 	options store.Options // how to open its database
 	server  string
@@ -217,7 +218,7 @@ func clustered(t *testing.T, slots int) *installation {
 	in.start = func() {
 		m := launch(t, in.env, "master", "--name", "m1", "--listen", "127.0.0.1:0")
 		in.server = m.address()
-		w := launch(t, append(env("worker"), "CAPRI_SERVER="+in.server), "worker", "--node", "here", "--listen", "127.0.0.1:0")
+		w := launch(t, append(append(env("worker"), "CAPRI_SERVER="+in.server), in.workers...), "worker", "--node", "here", "--listen", "127.0.0.1:0")
 		w.says("worker runs")
 		in.parts = []*program{m, w}
 	}

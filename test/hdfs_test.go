@@ -6,6 +6,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,6 +86,55 @@ func TestATask_whose_data_and_program_lie_on_HDFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.ended("writes", "success")
+}
+
+func TestLogs_that_are_kept_on_HDFS_are_read_when_their_node_is_gone(t *testing.T) {
+	address := testenv.HDFS(t)
+	dir := fmt.Sprintf("/capri-test/%d-%d-logs", os.Getpid(), time.Now().UnixNano())
+	t.Cleanup(func() {
+		if c, err := hdfs.NewClient(hdfs.ClientOptions{Addresses: []string{address}, User: userName()}); err == nil {
+			c.RemoveAll(dir)
+			c.Close()
+		}
+	})
+	in := clustered(t, 4)
+	in.stop()
+	kept := []string{"CAPRI_HDFS_NAME_NODES=wh=" + address, "CAPRI_WORKER_LOG_STORE=hdfs://wh" + dir}
+	in.env, in.workers = append(in.env, kept...), kept
+	in.start()
+	release := filepath.Join(in.home, "release")
+	in.apply(fmt.Sprintf(`tasks:
+  - {name: done, period: manual, job: {command: "seq 1 20000; echo end; echo oh >&2"}}
+  - {name: runs, period: manual, job: {command: "echo begun; while [ ! -e %s ]; do sleep 0.1; done; echo never kept"}}
+`, release))
+	in.capri("execute", "done").ok()
+	in.capri("execute", "runs").ok()
+	done, runs := in.ended("done", "success"), in.runs("runs")
+	wait(t, patience, func() string {
+		c, err := hdfs.NewClient(hdfs.ClientOptions{Addresses: []string{address}, User: userName()})
+		if err != nil {
+			return err.Error()
+		}
+		defer c.Close()
+		for task, file := range map[string]string{fmt.Sprintf("done_%s_1", id(done)): "err.0000000000003.end", fmt.Sprintf("runs_%s_1", id(runs)): "out.0000000000000"} {
+			if _, err := c.Stat(filepath.Join(dir, "here", task, file)); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	})
+	in.parts[1].signal(syscall.SIGKILL) // the worker: its machine is gone
+	whole := in.capri("logs", id(done)).ok().out
+	if lines := strings.Count(whole, "\n"); lines != 20_001 || !strings.HasPrefix(whole, "1\n2\n") || !strings.HasSuffix(whole, "20000\nend\n") {
+		t.Errorf("the log has %d lines that end with %q", lines, tail(whole, 2))
+	}
+	in.capri("logs", id(done), "--stderr").ends(0, "oh")
+	if got := in.capri("logs", id(runs)).ok().out; got != "begun\n" {
+		t.Errorf("of the job that ran there is %q", got)
+	}
+	if err := os.WriteFile(release, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // userName is who administers the name-node that scripts/with-hdfs starts: whoever runs it.
