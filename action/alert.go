@@ -17,14 +17,14 @@ const Raised = "raised"
 // AlertSpec is an alert as somebody asks for it.
 type AlertSpec struct {
 	Level string // attention, important, severe
-	Key   string // the same again is the same alert while its incident is open; empty: the title
+	Key   string // the same again belongs to the same incident while that is open; empty: the title
 	Task  string // whose people are told by the task's rules; empty: admins
 	Title string
 	Text  string
 }
 
-// RaiseAlert puts an alert into the outbox, from where it goes the way of all others. It says whether there was none of
-// this key within the hour.
+// RaiseAlert puts an alert into the outbox, from where it goes the way of all others. The same key within the hour is the
+// same alert.
 func (a *Actions) RaiseAlert(ctx context.Context, who string, x AlertSpec) error {
 	level, ok := map[string]capri.Level{"attention": capri.Attention, "important": capri.Important, "severe": capri.Severe}[x.Level]
 	title := strings.TrimSpace(x.Title)

@@ -138,8 +138,9 @@ func (s *server) silence(ctx context.Context, in *silenceInput) (*body[wire.Sile
 		return nil, err
 	}
 	x := in.Body
-	id, err := s.Actions.Silence(ctx, who(ctx), store.Silence{Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: until})
-	x.ID = id
+	// What is answered is what stands, and not what somebody says of it.
+	x.Until, x.CreatedBy, x.CreatedAt = until.In(s.Zone).Format(time.RFC3339), who(ctx), nil
+	x.ID, err = s.Actions.Silence(ctx, x.CreatedBy, store.Silence{Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: until})
 	return answer(x), err
 }
 

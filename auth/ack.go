@@ -28,7 +28,7 @@ func ackSum(secret, text []byte) []byte {
 
 // ParseAckToken gives the incident and the person of a token. capri.ErrForbidden: it is none, or too old.
 func ParseAckToken(secret []byte, token string, now capri.Instant) (incident int64, person string, err error) {
-	text, decodeErr := base64.RawURLEncoding.DecodeString(strings.TrimSpace(token))
+	text, decodeErr := base64.RawURLEncoding.Strict().DecodeString(strings.TrimSpace(token))
 	at := len(text) - sha256.Size
 	if decodeErr != nil || at < 16 || len(secret) == 0 || !hmac.Equal(text[at:], ackSum(secret, text[:at])) {
 		return 0, "", capri.Forbidden("this link is not one of ours: copy it whole, or use capri alert ack")

@@ -6,7 +6,9 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,4 +165,74 @@ func literal(e ast.Expr) (string, bool) {
 	}
 	text, err := strconv.Unquote(l.Value)
 	return text, err == nil
+}
+
+// docs/alerts.md says of each kind whose it is, at which level, and what proves it.
+func TestThe_table_of_alerts_has_each_kind_and_names_tests_that_speak_of_it(t *testing.T) {
+	root := testenv.Root(t)
+	raised := raisedKinds(t, root)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "alerts.md"))
+	require.NoError(t, err)
+	quoted := regexp.MustCompile("`([^`]+)`")
+	rows := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		require.Len(t, cells, 7, "%s", line)
+		for i, cell := range cells {
+			require.NotEmpty(t, strings.TrimSpace(cell), "column %d of %s", i+1, line)
+		}
+		test := quoted.FindStringSubmatch(cells[6])
+		require.NotNil(t, test, "%s names no test", line)
+		folder, name, _ := strings.Cut(test[1], ".")
+		proof := testText(t, filepath.Join(root, folder), name)
+		for _, kind := range quoted.FindAllStringSubmatch(cells[0], -1) {
+			kind := kind[1]
+			if rows[kind] {
+				t.Errorf("docs/alerts.md has %s twice", kind)
+			}
+			rows[kind] = true
+			if raised[kind] == "" {
+				t.Errorf("docs/alerts.md has %s, which nothing raises: take the row away", kind)
+			}
+			if proof == "" {
+				t.Errorf("docs/alerts.md: there is no test %s for %s", test[1], kind)
+			} else if !strings.Contains(proof, kind) {
+				t.Errorf("docs/alerts.md: test %s does not speak of %s", test[1], kind)
+			}
+		}
+	}
+	for kind, where := range raised {
+		if !rows[kind] {
+			t.Errorf("%s raises %s, which has no row in docs/alerts.md", where, kind)
+		}
+	}
+}
+
+// testText is the source of a test with its comment; empty: there is none in the folder.
+func testText(t *testing.T, folder, name string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, file, text, parser.ParseComments|parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Name.Name != name {
+				continue
+			}
+			from := fn.Pos()
+			if fn.Doc != nil {
+				from = fn.Doc.Pos()
+			}
+			return string(text[set.Position(from).Offset:set.Position(fn.End()).Offset])
+		}
+	}
+	return ""
 }

@@ -92,10 +92,10 @@ func newAlertShow(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(x, func(w io.Writer) {
-			fmt.Fprintf(w, "incident %d, %s, %s, %d alerts since %s\n%s\n", x.ID, x.Level, incidentState(x.Incident), x.Alerts, cell(x.OpenedAt), x.Title)
+			fmt.Fprintf(w, "incident %d, %s, %s, %d alerts since %s\n%s\n", x.ID, x.Level, incidentState(x.Incident), x.Alerts, cell(x.OpenedAt), oneLine(x.Title))
 			for _, line := range []struct{ what, text string }{{"task", x.Task}, {"silenced", x.Silenced}, {"over", x.ClosedWhy}} {
 				if line.text != "" {
-					fmt.Fprintf(w, "%s: %s\n", line.what, line.text)
+					fmt.Fprintf(w, "%s: %s\n", line.what, oneLine(line.text))
 				}
 			}
 			if x.BatchID != 0 {
@@ -106,9 +106,9 @@ func newAlertShow(a *app) *cobra.Command {
 			}
 			fmt.Fprintln(w)
 			for _, f := range x.First {
-				fmt.Fprintf(w, "%s %s: %s\n", cell(f.CreatedAt), f.Kind, f.Title)
+				fmt.Fprintf(w, "%s %s: %s\n", cell(f.CreatedAt), f.Kind, oneLine(f.Title))
 				for line := range strings.Lines(f.Body) {
-					fmt.Fprintf(w, "    %s\n", strings.TrimRight(line, "\n"))
+					fmt.Fprintf(w, "    %s\n", oneLine(strings.TrimRight(line, "\r\n")))
 				}
 			}
 			if more := x.Alerts - len(x.First); more > 0 {
@@ -206,7 +206,10 @@ func newAlertTest(a *app) *cobra.Command {
 				fmt.Fprintf(w, "sent by %s\n", r.Channel)
 				return
 			}
-			fmt.Fprintf(w, "not sent by %s: %s\n\n%s", r.Channel, r.Error, r.Conversation)
+			fmt.Fprintf(w, "not sent by %s: %s\n\n", r.Channel, oneLine(r.Error))
+			for line := range strings.Lines(r.Conversation) {
+				fmt.Fprintln(w, oneLine(strings.TrimRight(line, "\r\n")))
+			}
 		})
 		if err == nil && !r.Sent {
 			return codeError(1)

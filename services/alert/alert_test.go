@@ -230,6 +230,55 @@ func TestA_later_alert_attaches_and_a_worse_one_is_told_again(t *testing.T) {
 	})
 }
 
+func TestAdmins_are_called_for_many_failures_by_that_name_and_task_people_for_their_own(t *testing.T) {
+	each(t, func(w *world) {
+		task := w.Task(t, func(s *capri.Spec) { s.Owner, s.Alert.DefaultRules = "alice", true })
+		w.raise(capri.Alert{Key: fmt.Sprintf("generate_failed:3:1000:%d", task.ID), Level: capri.Important, Kind: "generate_failed", Task: task.ID, Title: "no batch"},
+			capri.Alert{Key: "generate_many_failed:3:1000", Level: capri.Severe, Kind: "generate_many_failed", Title: "11 tasks failed"})
+		w.deliver()
+		require.Equal(t, []string{"+0 new: 11 tasks failed (1 alerts, 0 wait)", "+1 new: 11 tasks failed (1 alerts, 0 wait)"}, w.phones.read())
+		require.Equal(t, []string{"alice@x new: no batch (1 alerts, 0 wait)", "bob@x new: no batch (1 alerts, 0 wait)", "ops@x new: 11 tasks failed (1 alerts, 0 wait)", "pat@x new: 11 tasks failed (1 alerts, 0 wait)"}, w.mail.read())
+		w.Clock.Advance(10 * time.Minute)
+		w.deliver()
+		require.Equal(t, []string{"+1 escalated: 11 tasks failed (1 alerts, 0 wait)"}, w.phones.read(), "nobody has acknowledged")
+		w.accounted()
+	})
+}
+
+func TestWhat_a_script_raises_again_and_again_is_one_incident_while_it_goes_on(t *testing.T) {
+	each(t, func(w *world) {
+		for i := range 5 {
+			// As action writes it: with the hour, so that a loop does not fill the table.
+			hour := w.Clock.Now().In(time.UTC).Format("2006010215")
+			w.raise(capri.Alert{Key: "raised:disk:/data:" + hour, Level: capri.Important, Kind: "raised", Title: "the disk is full"},
+				capri.Alert{Key: "raised:disk:/var:" + hour, Level: capri.Important, Kind: "raised", Title: "another disk is full"})
+			w.deliver()
+			require.Len(t, w.incidents(true), 2, "hour %d", i)
+			w.Clock.Advance(time.Hour)
+		}
+		require.Equal(t, 5, w.incidents(true)[0].Alerts)
+	})
+	// A key that was too long ends in its hash, and has no hour any more.
+	for key, cause := range map[string]string{"raised:a:2026112009": "raised:a", "raised:a:b:2026112009": "raised:a:b", "raised:a: long title#0123456789abcdef": "raised:a: long title#0123456789abcdef", "raised": "raised"} {
+		require.Equal(t, cause, withoutHour(key))
+	}
+}
+
+func TestMessages_that_wait_too_long_for_their_channel_expire_and_admins_are_told(t *testing.T) {
+	each(t, func(w *world) {
+		w.sms.fail = func(alerting.Message) error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} }
+		w.raise(capri.Alert{Key: "a", Level: capri.Important, Kind: "workers", Title: "few"})
+		w.deliver()
+		w.Clock.Advance(13 * time.Hour)
+		w.sms.fail = nil
+		w.deliver()
+		w.deliver()
+		require.NotEmpty(t, w.Alerts("messages_expired"))
+		require.Equal(t, capri.Attention, w.Alerts("messages_expired")[0].Level)
+		require.Contains(t, strings.Join(w.mail.read(), "\n"), "Messages by sms were too old to be sent")
+	})
+}
+
 func TestWhat_nobody_acknowledges_is_told_again_and_climbs(t *testing.T) {
 	each(t, func(w *world) {
 		w.raise(capri.Alert{Key: "a", Level: capri.Severe, Kind: "masters", Title: "severe"}, capri.Alert{Key: "b", Level: capri.Important, Kind: "workers", Title: "important"})

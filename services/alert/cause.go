@@ -19,14 +19,24 @@ type cause struct {
 // Causes of alerts that are about no batch. A kind that is not here is a cause by itself: all nodes that are lost, all
 // probes that fail within the time of an incident are told of together.
 var causes = map[string]func(a *store.AlertRow) string{
-	// Failures of a mark and the warning that they are many: generate_failed:<period>:<mark>:<task>.
+	// Failures of a mark: generate_failed:<period>:<mark>:<task>. The warning that they are many is of the system: others
+	// are told of it, and it climbs where nobody acknowledges it.
 	"generate_failed":      func(a *store.AlertRow) string { return "generate:" + fields(a.Key, 1, 3) },
-	"generate_many_failed": func(a *store.AlertRow) string { return "generate:" + fields(a.Key, 1, 3) },
+	"generate_many_failed": func(a *store.AlertRow) string { return a.Key },
 	"probe_failed":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) }, // probe_failed:<name>:<time>
 	"probe_over":           func(a *store.AlertRow) string { return "probe_failed:" + fields(a.Key, 1, 2) },
-	"raised":               func(a *store.AlertRow) string { return a.Key }, // by people and scripts, who choose it
+	"raised":               func(a *store.AlertRow) string { return withoutHour(a.Key) }, // by people and scripts, who choose it
 	"message_given_up":     func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
 	"channel_down":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
+}
+
+// withoutHour takes the hour off a key that ends in one: what goes on in the next hour is the same trouble.
+func withoutHour(key string) string {
+	at := strings.LastIndex(key, ":")
+	if at < 0 || len(key)-at-1 != len("2006010215") || strings.Trim(key[at+1:], "0123456789") != "" {
+		return key
+	}
+	return key[:at]
 }
 
 // fields is a part of a key, from and up to the colons of these numbers.

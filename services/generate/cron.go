@@ -172,11 +172,18 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 		more[i].name = byID[more[i].task].Name
 	}
 	// A fire that cannot be made is kept as a failure of that fire and tried again like a mark's.
-	for _, f := range append(bad, more...) {
+	bad = append(bad, more...)
+	for _, f := range bad {
 		if err := w.store.FailGeneration(ctx, w.turn.Lease, store.GenerateFailure{Period: capri.Cron, Mark: f.at, Task: f.task, Tries: f.tries, Error: f.err.Error()}, f.name); err != nil {
 			return err
 		}
 		drop = append(drop, store.Fire{Task: f.task, At: f.at})
+	}
+	if tasks := oncePerTask(bad); len(tasks) > manyFailed {
+		first := tasks[0].at
+		if err := w.alertMany(ctx, capri.Cron, first, "their fires from "+first.In(w.calendar.Zone()).Format(time.DateTime)+" on", tasks); err != nil {
+			return err
+		}
 	}
 	if len(drop) > 0 {
 		if err := w.store.WriteAs(ctx, "clear the due list", w.turn.Lease, func(tx *store.Tx) error { return tx.DropFires(drop) }); err != nil {
@@ -186,8 +193,20 @@ func (w *work) fire(ctx context.Context, fires []store.Fire) error {
 	w.counts["fires"] += len(fires)
 	w.add("made", len(ins.Made))
 	w.add("present", len(ins.Present))
-	w.add("failed", len(bad)+len(more))
+	w.add("failed", len(bad))
 	return nil
+}
+
+// oncePerTask keeps the earliest failure of each task, the earliest of all first.
+func oncePerTask(failed []failure) []failure {
+	failed = slices.Clone(failed)
+	slices.SortStableFunc(failed, func(a, b failure) int { return cmp.Compare(a.at, b.at) })
+	seen := map[capri.TaskID]bool{}
+	return slices.DeleteFunc(failed, func(f failure) bool {
+		was := seen[f.task]
+		seen[f.task] = true
+		return was
+	})
 }
 
 func (w *work) cronTasks(ctx context.Context, fires []store.Fire) (map[capri.TaskID]*capri.Task, error) {

@@ -210,7 +210,7 @@ func (w *work) mark(ctx context.Context, p capri.Period, iv capri.Interval) (int
 		}
 	}
 	if len(failed) > manyFailed {
-		if err := w.alertMany(ctx, p, iv, failed); err != nil {
+		if err := w.alertMany(ctx, p, iv.Mark, fmt.Sprintf("the %s mark %s", p, iv.BatchNo), failed); err != nil {
 			return 0, err
 		}
 	}
@@ -382,15 +382,16 @@ func (w *work) named(bad []failure, tasks []*capri.Task) []failure {
 	return bad
 }
 
-func (w *work) alertMany(ctx context.Context, p capri.Period, iv capri.Interval, failed []failure) error {
+// alertMany tells admins that many tasks failed at once. failed has each task once.
+func (w *work) alertMany(ctx context.Context, p capri.Period, mark capri.Instant, where string, failed []failure) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d tasks have no batch for %s.", len(failed), iv.BatchNo)
+	fmt.Fprintf(&text, "%d tasks have no batch for %s.", len(failed), where)
 	for _, f := range failed[:manyFailed] {
 		fmt.Fprintf(&text, "\n%s: %v", f.name, f.err)
 	}
-	return w.store.WriteAs(ctx, "alert of a failed mark", w.turn.Lease, func(tx *store.Tx) error {
-		return tx.Alert(capri.Alert{Key: fmt.Sprintf("generate_many_failed:%d:%d", p, iv.Mark), Level: capri.Severe, Kind: "generate_many_failed",
-			Title: fmt.Sprintf("%d tasks failed at the %s mark %s", len(failed), p, iv.BatchNo), Text: text.String()})
+	return w.store.WriteAs(ctx, "alert of many failures", w.turn.Lease, func(tx *store.Tx) error {
+		return tx.Alert(capri.Alert{Key: fmt.Sprintf("generate_many_failed:%d:%d", p, mark), Level: capri.Severe, Kind: "generate_many_failed",
+			Title: fmt.Sprintf("%d tasks failed at %s", len(failed), where), Text: text.String()})
 	})
 }
 

@@ -136,7 +136,12 @@ func overdue(f *facts) (found []finding) {
 		if done != 0 {
 			last = "its last complete run was at " + f.at(done)
 		}
-		found = append(found, finding{fmt.Sprintf("%s:%d", r, max(done, f.began)), capri.Important, fmt.Sprintf("Service %s is overdue", r),
+		level := capri.Important
+		// A check that nobody makes delays batches as one that is slow does (seed 002 §1.2.2).
+		if r.Name == "dependency" && f.longer(f.now.Sub(max(due, f.began)), "", store.DependencySevere) == capri.Severe {
+			level = capri.Severe
+		}
+		found = append(found, finding{fmt.Sprintf("%s:%d", r, max(done, f.began)), level, fmt.Sprintf("Service %s is overdue", r),
 			fmt.Sprintf("It was due at %s: %s. See capri service list for its leader and its error.", f.at(due), last)})
 	}
 	return found

@@ -91,6 +91,8 @@ func TestChecks(t *testing.T) {
 		{"one of more than ten is severe", took("dependency/paths", 11*time.Minute), []string{"dependency_slow severe: Dependency checking is slow: a turn of dependency/paths took 11m0s"}},
 		{"one that goes on for seven is important, and late", running("dependency/paths", 7*time.Minute), []string{
 			"dependency_slow important: Dependency checking is slow: a turn of dependency/paths has been going on for 7m0s", "service_overdue important: Service dependency/paths is overdue"}},
+		{"one of which nobody completes a look for more than ten is severe", done("dependency/paths", 11*time.Minute), []string{"service_overdue severe: Service dependency/paths is overdue"}},
+		{"any other service is important however late", done("generate", 11*time.Hour), []string{"service_overdue important: Service generate is overdue"}},
 		{"with its limits off it is only late", func(f *facts) {
 			running("dependency/paths", 20*time.Minute)(f)
 			f.limits[store.DependencyImportant], f.limits[store.DependencySevere] = 0, 0

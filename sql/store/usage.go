@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	sq "github.com/Masterminds/squirrel"
 
@@ -99,5 +101,27 @@ func (tx *Tx) alertUsage(rows []locked, used map[capri.BatchID]Usage) error {
 			Title: fmt.Sprintf("%s %s has %d MB in memory and asks for %d MB (batch %d on node %s)", tx.taskName(r.TaskID), r.BatchNo, u.MemoryMB, u.AskedMB, r.ID, r.Node),
 			Text:  "The node was chosen for what it asks for; others' jobs there may be short of memory. Mend the job, or raise its worker.memory_mb."}
 	}
-	return tx.Alerts(alerts)
+	return tx.Alerts(slices.Concat(alerts, tx.alertNodes(over, alerts)))
+}
+
+// alertNodes tells admins, at the level that they are told of resources by (seed 002 §2.3), once an hour for each node:
+// jobs that have more than they ask for take it from others. What each task is told is in the text.
+func (tx *Tx) alertNodes(over []locked, told []capri.Alert) []capri.Alert {
+	texts := map[string][]string{}
+	for i, r := range over {
+		texts[r.Node] = append(texts[r.Node], told[i].Title)
+	}
+	hour := tx.Now.In(time.UTC).Format("2006010215")
+	var alerts []capri.Alert
+	for _, node := range slices.Sorted(maps.Keys(texts)) {
+		list := texts[node]
+		text := strings.Join(list[:min(len(list), namedInAlert)], "\n")
+		if more := len(list) - namedInAlert; more > 0 {
+			text += fmt.Sprintf("\nand %d more", more)
+		}
+		alerts = append(alerts, capri.Alert{Key: "node_over_memory:" + node + ":" + hour, Level: capri.Severe, Kind: "node_over_memory",
+			Title: "Jobs on node " + node + " have more memory than they ask for",
+			Text:  text + "\nOther jobs there may be short of memory. Their tasks' people are told as well. worker.over_memory: end makes an end of such jobs."})
+	}
+	return alerts
 }

@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +39,31 @@ func TestUsage_of_running_attempts_is_written_at_once_and_what_is_too_much_told_
 		}
 		require.Zero(w.t, w.get(stale.ID).ActualMemoryMB)
 		require.Equal(w.t, 1, w.alerts("over_memory"), "the third, and once")
+	})
+}
+
+func TestAdmins_are_told_once_an_hour_of_a_node_whose_jobs_have_too_much_memory(t *testing.T) {
+	each(t, func(w *world) {
+		task := w.Task(w.t, nil)
+		w.register()
+		over := func(no string) {
+			b := w.batch(task, no, capri.Conditions{})
+			w.insert(b)
+			require.NoError(w.t, w.Store.ReportUsage(w.ctx, node, map[capri.Attempt]store.Usage{w.start(b.ID): {MemoryMB: 300, AskedMB: 200}}))
+		}
+		over("20261101")
+		over("20261102")
+		require.Equal(w.t, 2, w.alerts("over_memory"), "each is told to its task's people")
+		require.Equal(w.t, 1, w.alerts("node_over_memory"))
+		all, err := w.Store.Alerts(w.ctx, 10)
+		require.NoError(w.t, err)
+		all = slices.DeleteFunc(all, func(a store.AlertRow) bool { return a.Kind != "node_over_memory" })
+		require.Equal(w.t, []any{capri.Severe, capri.TaskID(0), capri.BatchID(0)}, []any{all[0].Level, all[0].Task, all[0].Batch}, "no task's rules hold for it")
+		require.Contains(w.t, all[0].Title, "node "+node)
+		require.Contains(w.t, all[0].Text, "300 MB in memory and asks for 200 MB")
+		w.Clock.Advance(time.Hour)
+		over("20261103")
+		require.Equal(w.t, 2, w.alerts("node_over_memory"), "the next hour is another")
 	})
 }
 
