@@ -346,6 +346,55 @@ func TestNobody_is_told_of_what_is_silenced_until_the_silence_is_over(t *testing
 	})
 }
 
+func (w *world) silence(x store.Silence) int64 {
+	w.T.Helper()
+	id, err := w.Store.NewSilenceID(w.Ctx)
+	require.NoError(w.T, err)
+	x.ID, x.Reason, x.Until = id, "we know", w.Clock.Now().Add(time.Hour)
+	w.Write(func(tx *store.Tx) error { return tx.AddSilence(x) })
+	return id
+}
+
+func TestA_silence_covers_its_own_alerts_and_no_others_of_the_incident(t *testing.T) {
+	each(t, func(w *world) {
+		known := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "known", "alice", true })
+		other := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "other", "ops", true })
+		w.silence(store.Silence{Task: "known"})
+		failed := func(mark int, task *capri.Task) capri.Alert {
+			return capri.Alert{Key: fmt.Sprintf("generate_failed:3:%d:%d", mark, task.ID), Level: capri.Important, Kind: "generate_failed", Task: task.ID, Title: task.Name}
+		}
+		w.raise(failed(1000, known), failed(1000, other))
+		w.deliver()
+		require.Len(t, w.incidents(true), 1)
+		require.Equal(t, []string{"ops@x new: known (2 alerts, 0 wait)", "pat@x new: known (2 alerts, 0 wait)"}, w.mail.read(), "the other task's people hear of theirs")
+		// What is still open when the silence is over is told to whoever was kept from it.
+		w.Clock.Advance(59 * time.Minute)
+		w.raise(failed(1000, w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "third", "ops", true })))
+		w.deliver()
+		require.Empty(t, w.mail.read(), "they know")
+		w.Clock.Advance(2 * time.Minute)
+		w.deliver()
+		require.Contains(t, strings.Join(w.mail.read(), "\n"), "alice@x new: known (3 alerts")
+	})
+}
+
+func TestA_silence_that_is_ended_early_lets_its_incidents_be_told_then(t *testing.T) {
+	each(t, func(w *world) {
+		id := w.silence(store.Silence{Kind: "workers"})
+		w.raise(capri.Alert{Key: "a", Level: capri.Important, Kind: "workers", Title: "few"})
+		w.deliver()
+		require.Empty(t, w.mail.read())
+		w.Clock.Advance(10 * time.Minute)
+		w.Write(func(tx *store.Tx) error { return tx.EndSilence(id) })
+		w.deliver()
+		require.Equal(t, []string{"ops@x new: few (1 alerts, 0 wait)", "pat@x new: few (1 alerts, 0 wait)"}, w.mail.read())
+		w.Clock.Advance(30 * time.Minute)
+		w.deliver()
+		require.Equal(t, []string{"ops@x again: few (1 alerts, 0 wait)", "pat@x again: few (1 alerts, 0 wait)"}, w.mail.read(), "and again, as any other")
+		w.accounted()
+	})
+}
+
 func TestAn_alert_that_is_too_old_is_accounted_for_and_not_sent_as_news(t *testing.T) {
 	each(t, func(w *world) {
 		w.raise(capri.Alert{Key: "a", Level: capri.Severe, Kind: "masters", Title: "of last night"})

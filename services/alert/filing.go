@@ -194,11 +194,12 @@ func (d *desk) taskOf(a *store.AlertRow) *capri.Task {
 func (d *desk) take(a *store.AlertRow, c cause) {
 	g := d.open[c.name]
 	task := d.taskOf(a)
+	hush := silence(d.silences, a, task)
 	if g == nil {
 		g = &filing{knows: map[string]bool{}}
 		g.Incident = store.Incident{Cause: c.name, Level: a.Level, Kind: a.Kind, Task: c.task, Batch: c.batch, Title: a.Title, OpenedAt: a.CreatedAt, Tellings: 1}
-		if x := silence(d.silences, a, task); x != nil {
-			g.Incident.Silenced, g.Incident.NextAt = x.Reason, x.Until
+		if hush != nil {
+			g.Incident.Silenced, g.Incident.NextAt = hush.Reason, hush.Until
 		} else {
 			g.Incident.NextAt = d.s.next(g.Incident, d.now)
 		}
@@ -219,7 +220,8 @@ func (d *desk) take(a *store.AlertRow, c cause) {
 			i.NextAt = d.s.next(*i, d.now)
 		}
 	}
-	if i.Silenced != "" {
+	// The silence of an incident covers its own alerts and no others. Once it is over, again tells of all of them.
+	if i.Silenced != "" && (hush != nil || i.NextAt != 0 && i.NextAt <= d.now) {
 		return
 	}
 	stage := alerting.New
@@ -352,7 +354,7 @@ func (d *desk) unsilence(ctx context.Context, g *filing) error {
 	return nil
 }
 
-// repeat tells those again who were told at first, by mail and SMS; severe ones of the system climb the ladder.
+// repeat tells those again who were told of it as new, by mail and SMS; severe ones of the system climb the ladder.
 func (d *desk) repeat(g *filing, before []store.Delivery) {
 	i := &g.Incident
 	i.Step++
@@ -372,7 +374,7 @@ func (d *desk) repeat(g *filing, before []store.Delivery) {
 		return
 	}
 	for _, m := range before {
-		if m.Telling == 1 && m.Channel != alerting.Phone && m.State != store.GivenUp {
+		if m.Stage == string(alerting.New) && m.Channel != alerting.Phone && m.State != store.GivenUp {
 			d.tell(g, alerting.Again, i.Level, d.now, []route.Receiver{{Channel: m.Channel, Name: m.Person, Address: m.Address, Why: m.Why}})
 		}
 	}

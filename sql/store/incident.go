@@ -278,7 +278,7 @@ func (tx *Tx) setIncident(was, is Incident) error {
 		set["open"], set["closed_at"], set["closed_why"] = nil, int64(is.ClosedAt), cut(is.Closed, 255)
 	}
 	n, err := tx.exec(sq.Update("incident").SetMap(set).Where("id = ? AND open = 1", is.ID).
-		Where("alerts = ? AND tellings = ? AND step = ? AND COALESCE(acked_at, 0) = ?", was.Alerts, was.Tellings, was.Step, int64(was.AckedAt)))
+		Where("alerts = ? AND tellings = ? AND step = ? AND COALESCE(acked_at, 0) = ? AND COALESCE(next_at, 0) = ?", was.Alerts, was.Tellings, was.Step, int64(was.AckedAt), int64(was.NextAt)))
 	if err == nil && n == 0 {
 		err = capri.Conflict("incident %d was changed meanwhile", is.ID)
 	}
@@ -481,10 +481,20 @@ func (s *Store) NewSilenceID(ctx context.Context) (int64, error) {
 
 // EndSilence ends one now.
 func (tx *Tx) EndSilence(id int64) error {
-	n, err := tx.exec(sq.Update("silence").Set("until_at", int64(tx.Now)).Where("id = ? AND until_at > ?", id, int64(tx.Now)))
-	if err == nil && n == 0 {
+	var reason string
+	var until capri.Instant
+	found, err := one(tx.ctx, tx.tx, sq.Select("reason", "until_at").From("silence").Where("id = ? AND until_at > ?", id, int64(tx.Now)).Suffix(tx.s.d.ForShare), &reason, &until)
+	if err == nil && !found {
 		err = capri.NotFound("there is no silence %d that stands", id)
 	}
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(sq.Update("silence").Set("until_at", int64(tx.Now)).Where("id = ?", id)); err != nil {
+		return err
+	}
+	// What it kept quiet was to be told at its end.
+	_, err = tx.exec(sq.Update("incident").Set("next_at", int64(tx.Now)).Where("open = 1 AND silenced = ? AND next_at = ?", reason, int64(until)))
 	return err
 }
 
