@@ -46,7 +46,8 @@ test: ## all tests, with a real MariaDB and Redis (installed where absent)
 	@scripts/test -s
 
 test-hdfs: ## what touches HDFS, against a real name-node that is killed, frozen and slow
-	@TEST_P=1 scripts/with-hdfs sh -c 'scripts/test ./files/... && scripts/test -run HDFS ./test'
+	@scripts/install-servers
+	@TEST_P=1 scripts/with-servers scripts/with-hdfs sh -c 'scripts/test ./files/... && scripts/test -run HDFS ./test'
 
 check: check-format check-modules ## format, vet, lint, imports, go.mod
 	@$(GO) vet ./...
