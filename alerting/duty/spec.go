@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"capri"
 )
@@ -38,7 +39,10 @@ const (
 	mostWeeks  = 600
 )
 
-var nameForm = regexp.MustCompile(`^[\p{L}\p{N}_.@-]{1,128}$`)
+var nameForm = regexp.MustCompile(`^[\p{L}\p{N}_.@-]+$`)
+
+// isName counts the length by itself: an expression that repeats a class of letters 128 times holds megabytes.
+func isName(s string) bool { return utf8.RuneCountInString(s) <= 128 && nameForm.MatchString(s) }
 
 // Parse reads a rota and says everything that is wrong with it. One without a time zone has the zone otherwise.
 func Parse(s Spec, otherwise *time.Location) (Rota, capri.FieldErrors) {
@@ -47,7 +51,7 @@ func Parse(s Spec, otherwise *time.Location) (Rota, capri.FieldErrors) {
 		wrong = append(wrong, &capri.FieldError{Field: field, Value: value, Want: want})
 	}
 	r := Rota{Department: s.Department, Zone: otherwise}
-	if s.Department != "" && !nameForm.MatchString(s.Department) {
+	if s.Department != "" && !isName(s.Department) {
 		say("department", s.Department, "the name of a department, or nothing for the system")
 	}
 	if s.Timezone != "" {
@@ -83,7 +87,7 @@ func parseRotation(s SpecRotation, prefix string, say func(field, value, want st
 		return d
 	}
 	user := func(field, name string) string {
-		if !nameForm.MatchString(name) {
+		if !isName(name) {
 			say(prefix+field, name, "the name of a user")
 		}
 		return name
@@ -180,7 +184,7 @@ func (o Override) Check() capri.FieldErrors {
 	if o.Place != Primary && o.Place != Secondary {
 		say("place", string(o.Place), "primary or secondary")
 	}
-	if !nameForm.MatchString(o.User) {
+	if !isName(o.User) {
 		say("user", o.User, "the name of a user")
 	}
 	switch {
