@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
@@ -153,7 +154,7 @@ type channelTestInput struct{ Body wire.ChannelTest }
 func (s *server) testChannel(ctx context.Context, in *channelTestInput) (*body[wire.ChannelTestResult], error) {
 	name := in.Body.Channel
 	if !slices.Contains(s.Channels.Names, name) {
-		return nil, capri.Invalid("channel", name, "one that alerting in the configuration describes: "+some(s.Channels.Names))
+		return nil, capri.Invalid("channel", name, "one that alerting in the configuration describes: "+cmp.Or(strings.Join(s.Channels.Names, ", "), "there are none"))
 	}
 	now, err := s.Store.Now(ctx)
 	if err != nil {
@@ -170,13 +171,6 @@ func (s *server) testChannel(ctx context.Context, in *channelTestInput) (*body[w
 		out.Error = err.Error()
 	}
 	return answer(out), nil
-}
-
-func some(names []string) string {
-	if len(names) == 0 {
-		return "there are none"
-	}
-	return strings.Join(names, ", ")
 }
 
 // The page behind a message's link. It asks before it does anything: programs that look at mails open links, too.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -38,7 +37,7 @@ func alerted(t *testing.T, w *actiontest.World) *rig {
 // file does what the service alert does with what is new.
 func (r *rig) file() {
 	r.t.Helper()
-	f := &alert.Filing{Store: r.Store, People: alert.PeopleOf(r.Store), Log: slog.New(slog.DiscardHandler)}
+	f := &alert.Filing{Store: r.Store, People: alert.PeopleOf(r.Store)}
 	_, err := f.Run(r.Ctx, services.Turn{Now: r.Clock.Now(), Lease: r.Lease(r.t, "alert")})
 	require.NoError(r.t, err)
 }

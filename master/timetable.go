@@ -62,7 +62,7 @@ func (m *Master) Timetable() []services.Row {
 		{Name: "cleanup", Lease: "cleanup", Fires: m.at("0 10 2 * * ?"),
 			Service: cleanup.New(s)},
 		{Name: "alert", Lease: "alert", Every: time.Second,
-			Service: &alert.Filing{Store: s, People: alert.PeopleOf(s), Webhooks: m.webhooks(), Log: m.o.Log}},
+			Service: &alert.Filing{Store: s, People: alert.PeopleOf(s), Webhooks: m.webhooks()}},
 	}
 	for _, channel := range slices.Concat([]string{alerting.Phone, alerting.SMS, alerting.Mail}, m.webhooks()) {
 		// Each has a rhythm of its own: a mail server that hangs holds up no call.

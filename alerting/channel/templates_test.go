@@ -90,7 +90,7 @@ func FuzzTemplates(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, template, text string) {
 		if strings.Contains(template, "printf") || strings.Contains(template, "range") && strings.ContainsAny(template, "0123456789") {
-			t.Skip("it may count for very long, which who writes the configuration may")
+			return // it may count for very long, which who writes the configuration may
 		}
 		compiled, wrong := compile(template, inJSON, nil)
 		if wrong != "" {

@@ -11,6 +11,7 @@
 package route
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,7 +45,6 @@ type People struct {
 // Alert is what the rules look at.
 type Alert struct {
 	Level capri.Level
-	Kind  string
 	Task  *capri.Task // nil: it concerns the system
 }
 
@@ -94,15 +94,16 @@ func Owner(t *capri.Task, p People) []Receiver {
 	return r.all
 }
 
-// OnDuty gives who is on duty for the system, by phone and SMS: a step of an escalation.
-func OnDuty(which string, p People) []Receiver {
+// OnDuty gives who is on duty for the system as primary or secondary, by phone and SMS: a step of an escalation.
+func OnDuty(rank string, p People) []Receiver {
 	r := &receivers{people: p}
-	d := p.Duty[""]
-	for _, rank := range []struct{ name, person string }{{"primary", d.Primary}, {"secondary", d.Secondary}} {
-		if which == rank.name && rank.person != "" {
-			r.person(alerting.Phone, rank.person, "escalation: "+rank.name+" duty")
-			r.person(alerting.SMS, rank.person, "escalation: "+rank.name+" duty")
-		}
+	person := p.Duty[""].Primary
+	if rank == "secondary" {
+		person = p.Duty[""].Secondary
+	}
+	if person != "" {
+		r.person(alerting.Phone, person, "escalation: "+rank+" duty")
+		r.person(alerting.SMS, person, "escalation: "+rank+" duty")
 	}
 	return r.all
 }
@@ -161,7 +162,7 @@ func (r *receivers) standard(t *capri.Task) {
 	grants := r.people.Grants[t.ID]
 	if urgent {
 		if d := r.people.Duty[owner.Department]; known && owner.Department != "" {
-			if on := first(d.Primary, d.Secondary); on != "" {
+			if on := cmp.Or(d.Primary, d.Secondary); on != "" {
 				r.person(alerting.SMS, on, rule+"on duty for "+owner.Department)
 			}
 		}
@@ -246,13 +247,4 @@ func (r *receivers) sorted(is func(Person) bool) []Person {
 	}
 	slices.SortFunc(list, func(a, b Person) int { return strings.Compare(a.Name, b.Name) })
 	return list
-}
-
-func first(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ func alertCluster(t *testing.T) *cluster {
 // file does what the service alert does with what is new.
 func (c *cluster) file() {
 	c.t.Helper()
-	f := &alert.Filing{Store: c.Store, People: alert.PeopleOf(c.Store), Log: slog.New(slog.DiscardHandler)}
+	f := &alert.Filing{Store: c.Store, People: alert.PeopleOf(c.Store)}
 	_, err := f.Run(c.Ctx, services.Turn{Now: c.Clock.Now(), Lease: c.Lease(c.t, "alert")})
 	require.NoError(c.t, err)
 }

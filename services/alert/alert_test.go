@@ -79,7 +79,7 @@ func each(t *testing.T, fn func(w *world)) {
 		for i, name := range []string{"ops", "pat", "alice", "bob"} {
 			w.people.Persons[name] = route.Person{Name: name, Department: map[bool]string{true: "ops", false: "dw"}[i < 2], Mail: name + "@x", Phone: fmt.Sprint("+", i), Enabled: true, Admin: i < 2}
 		}
-		w.filing = &Filing{Store: w.Store, Log: slog.New(slog.DiscardHandler),
+		w.filing = &Filing{Store: w.Store,
 			People: func(context.Context, capri.Instant, []capri.TaskID) (route.People, error) { return w.people, nil }}
 		fn(w)
 	})

@@ -79,18 +79,9 @@ func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]c
 		default:
 			list[i] = cause{name: a.Kind}
 		}
-		list[i].name = cut(list[i].name)
+		list[i].name = store.AlertKey(list[i].name)
 	}
 	return list, nil
-}
-
-// cut fits a cause to its column.
-func cut(name string) string {
-	const most = 190
-	if r := []rune(name); len(r) > most {
-		return string(r[:most])
-	}
-	return name
 }
 
 // mostLevels bounds a chain of batches that wait for each other.

@@ -3,7 +3,6 @@ package alert
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"path"
 	"slices"
@@ -24,7 +23,6 @@ type Filing struct {
 	// People reads who there is, who is on duty at an instant, and who has a right to the alerts of tasks.
 	People   func(ctx context.Context, at capri.Instant, tasks []capri.TaskID) (route.People, error)
 	Webhooks []string // the channels that are told of every incident
-	Log      *slog.Logger
 
 	closeAt capri.Instant // when open incidents are looked at next
 	after   int64         // the one that was looked at last
@@ -37,7 +35,8 @@ const (
 	mostOthers = 10
 )
 
-// Run files what is new, tells again what is due, and closes what is over.
+// Run files what is new, tells again what is due, and closes what is over. Where there is nothing to do that costs two
+// walks on an index.
 func (f *Filing) Run(ctx context.Context, t services.Turn) (services.Result, error) {
 	res := services.Result{Counts: map[string]int{}}
 	count := func(what string, n int) {
@@ -45,24 +44,42 @@ func (f *Filing) Run(ctx context.Context, t services.Turn) (services.Result, err
 			res.Counts[what] += n
 		}
 	}
+	alerts, err := f.Store.NewAlerts(ctx, aTurn)
+	if err != nil {
+		return res, err
+	}
+	due, err := f.Store.DueIncidents(ctx, t.Now, aTurn)
+	if err != nil {
+		return res, err
+	}
+	look := f.after != 0 || t.Now >= f.closeAt || f.closeAt.Sub(t.Now) > lookOver // else the clock was set back
+	if len(alerts) == 0 && len(due) == 0 && !look {
+		return res, nil
+	}
 	s, err := readSettings(ctx, f.Store)
 	if err != nil {
 		return res, err
 	}
-	filed, told, err := f.file(ctx, t, s)
-	count("alerts", filed)
-	count("messages", told)
-	if err != nil {
-		return res, err
+	told, again, closed, more := 0, 0, 0, false
+	if len(alerts) > 0 {
+		told, err = f.file(ctx, t, s, alerts)
+		count("alerts", len(alerts))
+		count("messages", told)
 	}
-	again, err := f.again(ctx, t, s)
-	count("messages", again)
-	if err != nil {
-		return res, err
+	if err == nil && len(due) > 0 {
+		if len(alerts) > 0 { // what was filed has changed what is due
+			due, err = f.Store.DueIncidents(ctx, t.Now, aTurn)
+		}
+		if err == nil {
+			again, err = f.again(ctx, t, s, due)
+			count("messages", again)
+		}
 	}
-	closed, more, err := f.close(ctx, t, s)
-	count("closed", closed)
-	res.Again = filed == aTurn || more
+	if err == nil && look {
+		closed, more, err = f.close(ctx, t, s)
+		count("closed", closed)
+	}
+	res.Again = len(alerts) == aTurn || len(due) == aTurn || more
 	if told+again+closed > 0 {
 		res.Wake = []string{TopicMessages}
 	}
@@ -70,14 +87,10 @@ func (f *Filing) Run(ctx context.Context, t services.Turn) (services.Result, err
 }
 
 // file deals with new alerts.
-func (f *Filing) file(ctx context.Context, t services.Turn, s settings) (filed, told int, err error) {
-	alerts, err := f.Store.NewAlerts(ctx, aTurn)
-	if err != nil || len(alerts) == 0 {
-		return 0, 0, err
-	}
+func (f *Filing) file(ctx context.Context, t services.Turn, s settings, alerts []store.AlertRow) (told int, err error) {
 	d, err := f.desk(ctx, t, s, alerts)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	for i := range alerts {
 		d.take(&alerts[i], d.causes[i])
@@ -85,7 +98,7 @@ func (f *Filing) file(ctx context.Context, t services.Turn, s settings) (filed, 
 	for _, g := range d.order {
 		told += len(g.Deliveries)
 	}
-	return len(alerts), told, f.Store.File(ctx, t.Lease, d.was, d.filings())
+	return told, f.Store.File(ctx, t.Lease, d.was, d.filings())
 }
 
 // desk is what is known while alerts are filed.
@@ -109,6 +122,8 @@ type filing struct {
 	store.Filing
 	knows map[string]bool
 }
+
+func address(channel, to, person string) string { return channel + " " + to + " " + person }
 
 func (f *Filing) desk(ctx context.Context, t services.Turn, s settings, alerts []store.AlertRow) (*desk, error) {
 	d := &desk{f: f, now: t.Now, s: s, was: map[int64]store.Incident{}, open: map[string]*filing{}}
@@ -149,7 +164,7 @@ func (f *Filing) desk(ctx context.Context, t services.Turn, s settings, alerts [
 		d.was[i.ID] = i
 		g := &filing{Filing: store.Filing{Incident: i}, knows: map[string]bool{}}
 		for _, m := range told[i.ID] {
-			g.knows[m.Channel+" "+m.Address+" "+m.Person] = true
+			g.knows[address(m.Channel, m.Address, m.Person)] = true
 		}
 		d.open[name] = g
 	}
@@ -238,7 +253,7 @@ func (d *desk) receivers(a *store.AlertRow, task *capri.Task) []route.Receiver {
 		}
 		return route.Owner(task, d.people)
 	}
-	list := route.Of(route.Alert{Level: a.Level, Kind: a.Kind, Task: task}, d.people)
+	list := route.Of(route.Alert{Level: a.Level, Task: task}, d.people)
 	for _, name := range d.f.Webhooks {
 		list = append(list, route.Receiver{Channel: name, Why: "every incident"})
 	}
@@ -248,7 +263,7 @@ func (d *desk) receivers(a *store.AlertRow, task *capri.Task) []route.Receiver {
 // tell adds messages to those who do not know yet. What is too old to be news goes out to nobody, and into the account.
 func (d *desk) tell(g *filing, stage alerting.Stage, level capri.Level, raised capri.Instant, to []route.Receiver) {
 	for _, r := range to {
-		key := r.Channel + " " + r.Address + " " + r.Name
+		key := address(r.Channel, r.Address, r.Name)
 		if g.knows[key] {
 			continue
 		}
@@ -293,11 +308,7 @@ func matches(pattern, name string) bool {
 }
 
 // again tells of incidents that nobody has acknowledged, and of those whose silence is over.
-func (f *Filing) again(ctx context.Context, t services.Turn, s settings) (told int, err error) {
-	due, err := f.Store.DueIncidents(ctx, t.Now, aTurn)
-	if err != nil || len(due) == 0 {
-		return 0, err
-	}
+func (f *Filing) again(ctx context.Context, t services.Turn, s settings, due []store.Incident) (told int, err error) {
 	ids := make([]int64, len(due))
 	for i, x := range due {
 		ids[i] = x.ID
@@ -360,13 +371,9 @@ func (d *desk) repeat(g *filing, before []store.Delivery) {
 	i.Step++
 	i.Tellings++
 	if escalates(*i) && i.Step <= len(d.s.ladder) {
-		steps := []func(route.People) []route.Receiver{
-			func(p route.People) []route.Receiver { return route.OnDuty("primary", p) },
-			func(p route.People) []route.Receiver { return route.OnDuty("secondary", p) },
-			route.EveryAdmin,
-		}
+		steps := [][]route.Receiver{route.OnDuty("primary", d.people), route.OnDuty("secondary", d.people), route.EveryAdmin(d.people)}
 		// A short ladder ends where a long one does: with everybody.
-		to := steps[max(0, len(steps)-len(d.s.ladder)+i.Step-1)](d.people)
+		to := steps[max(0, len(steps)-len(d.s.ladder)+i.Step-1)]
 		if len(to) == 0 { // nobody is on duty
 			to = route.EveryAdmin(d.people)
 		}
@@ -385,9 +392,6 @@ func escalates(i store.Incident) bool { return i.Level == capri.Severe && i.Task
 
 // close looks at open incidents, some of them each time, and closes those that are over.
 func (f *Filing) close(ctx context.Context, t services.Turn, s settings) (closed int, more bool, err error) {
-	if f.after == 0 && t.Now < f.closeAt && f.closeAt.Sub(t.Now) <= lookOver {
-		return 0, false, nil
-	}
 	open, err := f.Store.AllOpen(ctx, f.after, overATurn)
 	if err != nil {
 		return 0, false, err

@@ -180,7 +180,7 @@ func (tx *Tx) Alerts(alerts []capri.Alert) error {
 	seen := make(map[string]bool, len(alerts))
 	fresh := make([]capri.Alert, 0, len(alerts))
 	for _, a := range alerts {
-		if a.Key = alertKey(a.Key); !seen[a.Key] {
+		if a.Key = AlertKey(a.Key); !seen[a.Key] {
 			seen[a.Key] = true
 			fresh = append(fresh, a)
 		}
@@ -215,8 +215,8 @@ func (tx *Tx) insertAlerts(alerts []capri.Alert) error {
 	})
 }
 
-// alertKey fits a key to its column. A long one ends in its hash, so that two that differ late stay two.
-func alertKey(key string) string {
+// AlertKey fits a key, or a cause, to its column. A long one ends in its hash, so that two that differ late stay two.
+func AlertKey(key string) string {
 	const most = 255
 	if short := cut(key, most); short == key {
 		return key
