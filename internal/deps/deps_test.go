@@ -48,7 +48,8 @@ files/hdfs          : capri conf files HDFS
 sql/schema          : capri sql/dialect SQL
 sql/store           : capri alerting/duty internal/failpoint sql/dialect SQL SYNC JSON
 birth               : capri cron calendar lineage sql/store
-why                 : capri cron calendar placement sql/store
+placement/facts     : capri calendar placement sql/store
+why                 : capri calendar placement placement/facts sql/store
 wake                : capri REDIS
 lease               : capri internal/failpoint sql/store wake REDIS
 
@@ -56,7 +57,7 @@ lease               : capri internal/failpoint sql/store wake REDIS
 services            : capri internal/failpoint sql/store lease wake
 services/generate   : capri cron calendar lineage birth sql/store wake services SYNC
 services/dependency : capri calendar lineage files sql/store wake services SYNC
-services/dispatch   : capri internal/failpoint calendar placement sql/store wake services
+services/dispatch   : capri internal/failpoint calendar placement placement/facts sql/store wake services
 services/reschedule : capri calendar sql/store wake services
 services/alert      : capri alerting alerting/duty alerting/route sql/store services
 services/attempts   : capri files sql/store wake services

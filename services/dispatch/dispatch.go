@@ -11,7 +11,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"capri/calendar"
 	"capri/internal/failpoint"
 	"capri/placement"
+	"capri/placement/facts"
 	"capri/services"
 	"capri/sql/store"
 	"capri/wake"
@@ -53,7 +53,7 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 		s.epoch, s.explained = t.Lease.Epoch, 0
 		clear(s.last)
 	}
-	latest, err := s.latest(ctx)
+	latest, err := facts.Latest(ctx, s.store, s.calendar)
 	if err != nil {
 		return services.Result{}, err
 	}
@@ -72,26 +72,14 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	return res, err
 }
 
-// latest is the latest schedule_time allowed; 0: none is set.
-func (s *Service) latest(ctx context.Context) (capri.Instant, error) {
-	text, err := s.store.Setting(ctx, store.LatestScheduleTime)
-	if err != nil || text == "" {
-		return 0, err
-	}
-	at, err := s.calendar.ParseTime(text)
-	if err != nil {
-		return 0, fmt.Errorf("setting latest_schedule_time: %w", err)
-	}
-	return at, nil
-}
-
 func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Instant, ready []store.Ready, res *services.Result) error {
-	facts, grants, err := s.facts(ctx, t)
+	world, grants, err := facts.Read(ctx, s.store, t.Now)
 	if err != nil {
 		return err
 	}
 	w := &writer{s: s, t: t, res: res, woken: map[string]bool{}}
-	planner := placement.NewPlanner(facts, s.rng)
+	world.Last = s.last
+	planner := placement.NewPlanner(world, s.rng)
 	explain := t.Now.Sub(s.explained) >= explainEvery
 	for read := 0; len(ready) > 0; {
 		// The page after this one is read while this one is placed and written. What is assigned meanwhile is before it
@@ -103,9 +91,8 @@ func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Insta
 				w.skipped = append(w.skipped, b.ID)
 				continue
 			}
-			d := planner.Place(&placement.Batch{ID: b.ID, Task: b.Task, Pool: b.Pool, Nodes: b.Nodes, Strategy: b.Strategy, Slots: b.Slots, MemoryMB: b.MemoryMB,
-				Concurrency: b.Concurrency, Account: b.Account, Denied: b.Account != "" && !grants.allow(b.Account, b.Owner), Avoid: b.AvoidNode})
-			w.add(b, d)
+			candidate := grants.Batch(b)
+			w.add(b, planner.Place(&candidate))
 		}
 		err := w.flush(ctx, false)
 		read += len(ready)
@@ -144,59 +131,6 @@ func (s *Service) readAhead(ctx context.Context, t services.Turn, latest capri.I
 		next <- p
 	}()
 	return next
-}
-
-// grants tell who may run jobs as which account.
-type grants struct {
-	users, departments map[[2]string]bool
-	departmentOf       map[string]string
-}
-
-func (g *grants) allow(account, owner string) bool {
-	return g.users[[2]string{account, owner}] || g.departments[[2]string{account, g.departmentOf[owner]}]
-}
-
-func (s *Service) facts(ctx context.Context, t services.Turn) (*placement.Facts, *grants, error) {
-	paused, reason, until, maxRunning, err := s.store.DispatchLimits(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	f := &placement.Facts{MaxRunning: maxRunning, Last: s.last}
-	if paused && (until == 0 || t.Now.Before(until)) {
-		if f.Paused = reason; reason == "" {
-			f.Paused = "no reason was given"
-		}
-	}
-	running, err := s.store.Running(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	f.Loads, f.RunningByTask, f.Running = running.ByNode, running.ByTask, running.Total
-	if f.Nodes, err = s.store.Nodes(ctx); err != nil {
-		return nil, nil, err
-	}
-	g := &grants{users: map[[2]string]bool{}, departments: map[[2]string]bool{}, departmentOf: map[string]string{}}
-	all, err := s.store.AccountGrants(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, a := range all {
-		if a.Kind == "department" {
-			g.departments[[2]string{a.Account, a.Name}] = true
-		} else {
-			g.users[[2]string{a.Account, a.Name}] = true
-		}
-	}
-	if len(g.departments) > 0 {
-		users, err := s.store.Users(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, u := range users {
-			g.departmentOf[u.Name] = u.Department
-		}
-	}
-	return f, g, nil
 }
 
 // writer gathers a turn's decisions and writes them in groups.
