@@ -80,6 +80,13 @@ func (c *cluster) capri(args ...string) result {
 	return capriIn(c.t, c.env, "", args...)
 }
 
+// onScreen is capri for a person at a terminal of so many columns.
+func (c *cluster) onScreen(columns int, args ...string) result {
+	var out, errs bytes.Buffer
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, getenv: func(name string) string { return c.env[name] }, screen: terminal{columns: columns}}
+	return result{run(c.Ctx, a, args), out.String(), errs.String()}
+}
+
 // json runs a command that must succeed, and reads its JSON.
 func (c *cluster) json(v any, args ...string) {
 	c.t.Helper()
@@ -302,7 +309,7 @@ func TestTables_are_the_golden_ones_and_fit_100_columns(t *testing.T) {
 		{"user", "list"}, {"user", "set", "bob", "--mail", "bob@example.org"}, {"department", "list"}, {"account", "list"}, {"app", "list"},
 		{"kill", id(report), "--yes"}, {"execute", "tick"}, {"task", "disable", "tick"},
 	} {
-		r := c.capri(args...)
+		r := c.onScreen(100, args...)
 		fmt.Fprintf(&b, "$ capri %s\n%s%s\n", strings.Join(args, " "), r.out, r.err)
 		assert.Zero(t, r.code, "%v: %s", args, r.err)
 		for _, line := range strings.Split(r.out, "\n") {

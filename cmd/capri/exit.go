@@ -5,12 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"capri"
 )
@@ -84,13 +80,4 @@ func (a *app) confirm(yes bool, format string, args ...any) error {
 		return capri.Conflict("not confirmed, nothing was changed")
 	}
 	return nil
-}
-
-func isTerminal(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS) // /dev/null is a character device, too
-	return err == nil
 }

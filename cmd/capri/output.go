@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,10 @@ func checkFormat(format string) error {
 // print writes v as JSON or YAML, or calls human for the table. v must be what people's scripts may rely on.
 func (a *app) print(v any, human func(w io.Writer)) error {
 	if a.format == "table" {
-		var b bytes.Buffer
+		b := page{terminal: a.screen}
+		if b.columns == 0 {
+			b.terminal = terminalOf(a.out, a.getenv)
+		}
 		human(&b)
 		_, err := a.out.Write(b.Bytes())
 		return err
@@ -57,6 +61,12 @@ func (a *app) print(v any, human func(w io.Writer)) error {
 	return y.Close()
 }
 
+// page is what print hands to its table: it knows for what it is written.
+type page struct {
+	bytes.Buffer
+	terminal
+}
+
 // plain takes JSON's quotes and brackets away; the encoder puts quotes back where a text would read as a number.
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
@@ -72,12 +82,12 @@ func (a *app) say(v any, format string, args ...any) error {
 	return a.print(v, func(w io.Writer) { fmt.Fprintf(w, format+"\n", args...) })
 }
 
-// grid is a table being filled. Columns that are empty in every row are left out, which keeps the usual case
-// within 100 columns.
+// grid is a table being filled. Columns that are empty in every row are left out. On a terminal the table fits its width:
+// columns are wrapped. In a file or a pipe every row is one line, in full.
 type grid struct {
 	head []string
 	rows [][]string
-	max  map[string]int // widest text of a column
+	max  map[string]int // what a column may be wrapped at first
 }
 
 func newGrid(head ...string) *grid { return &grid{head: head, max: map[string]int{}} }
@@ -90,7 +100,7 @@ func (g *grid) add(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
-// limit wraps a column at n characters.
+// limit says that where the table does not fit, this column is wrapped at n characters before others are.
 func (g *grid) limit(column string, n int) *grid {
 	g.max[column] = n
 	return g
@@ -101,26 +111,33 @@ func (g *grid) write(w io.Writer, none string) {
 		fmt.Fprintln(w, none)
 		return
 	}
+	var to terminal
+	if p, ok := w.(*page); ok {
+		to = p.terminal
+	}
 	t := table.NewWriter()
 	t.SetOutputMirror(nil)
 	style := table.StyleDefault
 	style.Box = table.StyleBoxDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", gap
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Format.Header = 0
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 
 	var keep []int
-	var configs []table.ColumnConfig
-	for i, h := range g.head {
-		for _, r := range g.rows {
-			if r[i] != "" {
-				keep = append(keep, i)
-				configs = append(configs, table.ColumnConfig{Number: len(keep), WidthMax: g.max[h], WidthMaxEnforcer: text.WrapSoft})
-				break
-			}
+	for i := range g.head {
+		if slices.ContainsFunc(g.rows, func(r []string) bool { return r[i] != "" }) {
+			keep = append(keep, i)
 		}
+	}
+	var configs []table.ColumnConfig
+	for n, width := range g.fit(keep, to.columns) {
+		c := table.ColumnConfig{Number: n + 1, WidthMax: width, WidthMaxEnforcer: text.WrapSoft}
+		if to.colour && slices.Contains([]string{"state", "result", "level"}, g.head[keep[n]]) {
+			c.Transformer = func(v any) string { return coloured(fmt.Sprint(v)) }
+		}
+		configs = append(configs, c)
 	}
 	line := func(cells []string) table.Row {
 		out := make(table.Row, len(keep))
@@ -139,6 +156,66 @@ func (g *grid) write(w io.Writer, none string) {
 	}
 	t.SetColumnConfigs(configs)
 	fmt.Fprintln(w, t.Render())
+}
+
+// gap stands between two columns.
+const gap = "  "
+
+// narrowest is what no column is wrapped below: a table of a letter a line is worse than one that is too wide.
+const narrowest = 8
+
+// fit gives each column that is kept its width on a terminal of so many columns, 0 for no limit.
+func (g *grid) fit(keep []int, columns int) []int {
+	widths, sum := make([]int, len(keep)), 0
+	if columns == 0 {
+		return widths
+	}
+	for n, k := range keep {
+		widths[n] = text.StringWidth(g.head[k])
+		for _, r := range g.rows {
+			widths[n] = max(widths[n], text.StringWidth(r[k]))
+		}
+		sum += widths[n] + len(gap)
+	}
+	for n, k := range keep {
+		if most := g.max[g.head[k]]; sum > columns && most > 0 && widths[n] > most {
+			cut := min(sum-columns, widths[n]-most)
+			widths[n], sum = widths[n]-cut, sum-cut
+		}
+	}
+	for sum > columns {
+		widest := 0
+		for n := range widths {
+			if widths[n] > widths[widest] {
+				widest = n
+			}
+		}
+		if widths[widest] <= narrowest {
+			break
+		}
+		widths[widest]--
+		sum--
+	}
+	return widths
+}
+
+// colours of the words that a person looks for in a table.
+var colours = map[string]text.Color{
+	"failed": text.FgRed, "lost": text.FgRed, "severe": text.FgRed, "stopped": text.FgRed, "dependency_timeout": text.FgRed, "output_timeout": text.FgRed,
+	"killed": text.FgYellow, "killing": text.FgYellow, "held": text.FgYellow, "skipped": text.FgYellow, "draining": text.FgYellow, "important": text.FgYellow,
+	"success": text.FgGreen, "up": text.FgGreen, "done": text.FgGreen,
+	"running": text.FgCyan, "preparing": text.FgCyan,
+}
+
+// coloured paints a cell by its first word, if that is all of it or stands before a comma or a figure ("running 40%").
+func coloured(cell string) string {
+	word, _, _ := strings.Cut(cell, " ")
+	c, ok := colours[strings.TrimRight(word, ",:")]
+	if !ok || len(strings.Fields(cell)) > 2 {
+		return cell
+	}
+	// The escape is written here: the library asks the process's own standard output whether it takes colour.
+	return c.EscapeSeq() + cell + "\x1b[0m"
 }
 
 const tableTime = "2006-01-02 15:04:05"

@@ -23,6 +23,7 @@ type app struct {
 	out    io.Writer
 	err    io.Writer
 	getenv func(string) string
+	screen terminal // what out is taken for; the zero value: it is looked at
 
 	configFile string
 	format     string
