@@ -47,17 +47,20 @@ func (s *server) raise(ctx context.Context, in *raiseInput) (*none, error) {
 }
 
 type incidentsInput struct {
-	Limit int  `query:"limit" minimum:"1" maximum:"10000" default:"100"`
-	All   bool `query:"all" doc:"those that are over, too"`
+	Paging
+	All bool `query:"all" doc:"those that are over, too"`
 }
 
-func (s *server) incidents(ctx context.Context, in *incidentsInput) (*body[[]wire.Incident], error) {
-	rows, err := s.Store.Incidents(ctx, !in.All, in.Limit)
+func (s *server) incidents(ctx context.Context, in *incidentsInput) (*pageOutput[wire.Incident], error) {
+	before, err := after[int64](&in.Paging)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.wireIncidents(ctx, rows)
-	return list(out), err
+	rows, err := s.Store.Incidents(ctx, !in.All, before, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(&in.Paging, rows, func(i store.Incident) any { return i.ID }, func(rows []store.Incident) ([]wire.Incident, error) { return s.wireIncidents(ctx, rows) })
 }
 
 func (s *server) wireIncidents(ctx context.Context, rows []store.Incident) ([]wire.Incident, error) {

@@ -50,8 +50,7 @@ func (r *rig) incident(title string) int64 {
 	rec := r.ask(auth.Member, "POST", wire.Prefix+"/alerts", string(body))
 	require.Equal(r.t, 204, rec.Code, rec.Body.String())
 	r.file()
-	var open []wire.Incident
-	r.read(&open, auth.ReadOnly, "/incidents")
+	open := items[wire.Incident](r, "/incidents")
 	for _, i := range open {
 		if i.Title == title {
 			return i.ID
@@ -72,8 +71,7 @@ func TestARaisedAlert_becomes_an_incident_with_an_account_of_who_is_told(t *test
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := alerted(t, w)
 		r.Apply(some)
-		var none []wire.Incident
-		r.read(&none, auth.ReadOnly, "/incidents")
+		none := items[wire.Incident](r, "/incidents")
 		assert.NotNil(t, none, "none is [] and never null")
 		id := r.incident("HDFS is full")
 		x := r.detail(id)
@@ -92,8 +90,7 @@ func TestARaisedAlert_becomes_an_incident_with_an_account_of_who_is_told(t *test
 		assert.Equal(t, 1, r.detail(id).Alerts, "once an hour")
 		require.Equal(t, 204, r.ask(auth.Member, "POST", wire.Prefix+"/alerts", `{"level":"attention","title":"odd figures","task":"day","key":"k"}`).Code)
 		r.file()
-		var alerts []wire.Alert
-		r.read(&alerts, auth.ReadOnly, "/alerts?limit=1")
+		alerts := items[wire.Alert](r, "/alerts?limit=1")
 		require.Len(t, alerts, 1)
 		assert.Equal(t, []any{"attention", "raised", "day", "odd figures"}, []any{alerts[0].Level, alerts[0].Kind, alerts[0].Task, alerts[0].Title})
 		for _, m := range r.detail(alerts[0].IncidentID).Messages {
@@ -185,9 +182,7 @@ func TestAnIncident_is_acknowledged_by_whoever_is_first_and_not_once_it_is_over(
 		rec := r.ask(auth.Member, "POST", wire.Prefix+fmt.Sprintf("/incidents/%d/ack", over), "")
 		assert.Equal(t, 409, rec.Code)
 		assert.Contains(t, r.problem(rec).Detail, "is over: nothing came for 1h0m0s")
-		var open, all []wire.Incident
-		r.read(&open, auth.ReadOnly, "/incidents")
-		r.read(&all, auth.ReadOnly, "/incidents?all=true")
+		open, all := items[wire.Incident](r, "/incidents"), items[wire.Incident](r, "/incidents?all=true")
 		assert.Empty(t, open)
 		require.Len(t, all, 2)
 		assert.Equal(t, over, all[0].ID, "newest first")

@@ -12,6 +12,8 @@ import (
 
 type none struct{}
 
+type alertsInput struct{ Paging }
+
 type limitInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"10000" default:"100"`
 }
@@ -62,13 +64,16 @@ func (s *server) actions(ctx context.Context, in *limitInput) (*body[[]wire.Acti
 	return list(out), nil
 }
 
-func (s *server) alerts(ctx context.Context, in *limitInput) (*body[[]wire.Alert], error) {
-	rows, err := s.Store.Alerts(ctx, in.Limit)
+func (s *server) alerts(ctx context.Context, in *alertsInput) (*pageOutput[wire.Alert], error) {
+	before, err := after[int64](&in.Paging)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.wireAlerts(ctx, rows)
-	return list(out), err
+	rows, err := s.Store.Alerts(ctx, before, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(&in.Paging, rows, func(r store.AlertRow) any { return r.ID }, func(rows []store.AlertRow) ([]wire.Alert, error) { return s.wireAlerts(ctx, rows) })
 }
 
 func (s *server) wireAlerts(ctx context.Context, rows []store.AlertRow) ([]wire.Alert, error) {

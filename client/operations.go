@@ -27,6 +27,28 @@ func one[T any](ctx context.Context, c *Client, method, path string, query url.V
 	return out, err
 }
 
+// pages reads a list page by page until it has limit rows; 0: all of them.
+func pages[T any](ctx context.Context, c *Client, path string, query url.Values, limit int) ([]T, error) {
+	const most = 1000 // what the server gives at once
+	out := []T{}
+	for {
+		size := most
+		if limit > 0 {
+			size = min(most, limit-len(out))
+		}
+		query.Set("limit", strconv.Itoa(size))
+		page, err := one[wire.Page[T]](ctx, c, get, path, query, nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Items...)
+		if page.Next == "" || limit > 0 && len(out) >= limit {
+			return out, nil
+		}
+		query.Set("cursor", page.Next)
+	}
+}
+
 // values makes a query of pairs; empty ones are left out.
 func values(pairs ...string) url.Values {
 	v := url.Values{}
@@ -233,7 +255,7 @@ func (c *Client) ResumeDispatch(ctx context.Context) error {
 }
 
 func (c *Client) Alerts(ctx context.Context, limit int) ([]wire.Alert, error) {
-	return one[[]wire.Alert](ctx, c, get, "/alerts", values("limit", number(limit)), nil)
+	return pages[wire.Alert](ctx, c, "/alerts", url.Values{}, limit)
 }
 
 // RaiseAlert raises an alert.
@@ -243,11 +265,7 @@ func (c *Client) RaiseAlert(ctx context.Context, a wire.NewAlert) error {
 
 // Incidents lists incidents, newest first; all: those that are over, too.
 func (c *Client) Incidents(ctx context.Context, all bool, limit int) ([]wire.Incident, error) {
-	q := values("limit", number(limit))
-	if all {
-		q.Set("all", "true")
-	}
-	return one[[]wire.Incident](ctx, c, get, "/incidents", q, nil)
+	return pages[wire.Incident](ctx, c, "/incidents", values("all", truth(all)), limit)
 }
 
 // Incident reads one, with who was told of it.

@@ -24,6 +24,12 @@ const (
 	HeaderComplete   = "Capri-Complete"    // "true": no more will come
 )
 
+// Page is a part of a list that can grow.
+type Page[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next" doc:"the cursor of the next page; empty: this was the last"`
+}
+
 // At writes an instant in the business zone; nil where it is not set.
 func At(i capri.Instant, zone *time.Location) *time.Time {
 	if i == 0 {

@@ -164,9 +164,10 @@ func dueIncidents(now capri.Instant, limit int) sq.SelectBuilder {
 	return sq.Select(incidentColumns...).From("incident").Where("open = 1 AND next_at <= ?", int64(now)).OrderBy("next_at").Limit(uint64(limit))
 }
 
-// Incidents lists the newest incidents, newest first; open: only those that are not over.
-func (s *Store) Incidents(ctx context.Context, open bool, limit int) ([]Incident, error) {
-	q := sq.Select(incidentColumns...).From("incident").OrderBy("id DESC").Limit(uint64(limit))
+// Incidents lists incidents, newest first, from before the given one on (0: from the newest on); open: only those that are
+// not over.
+func (s *Store) Incidents(ctx context.Context, open bool, before int64, limit int) ([]Incident, error) {
+	q := beforeID(sq.Select(incidentColumns...).From("incident"), before).OrderBy("id DESC").Limit(uint64(limit))
 	if open {
 		q = q.Where("open = 1")
 	}

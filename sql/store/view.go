@@ -154,9 +154,17 @@ type AlertRow struct {
 	Incident  int64 // 0: nobody has looked at it yet
 }
 
-// Alerts lists the newest alerts, newest first.
-func (s *Store) Alerts(ctx context.Context, limit int) ([]AlertRow, error) {
-	return s.alertRows(ctx, s.alertQuery().OrderBy("id DESC").Limit(uint64(limit)))
+// Alerts lists alerts, newest first, from before the given one on; 0: from the newest on.
+func (s *Store) Alerts(ctx context.Context, before int64, limit int) ([]AlertRow, error) {
+	return s.alertRows(ctx, beforeID(s.alertQuery(), before).OrderBy("id DESC").Limit(uint64(limit)))
+}
+
+// beforeID is the place of a page in a list whose order is the id's, newest first.
+func beforeID(q sq.SelectBuilder, id int64) sq.SelectBuilder {
+	if id != 0 {
+		q = q.Where("id < ?", id)
+	}
+	return q
 }
 
 // DefinitionsVersion grows with every change of definitions: who read it, then the definitions, and finds it one
