@@ -29,15 +29,15 @@ type Channels struct {
 
 func (s *server) alertOperations() {
 	gone := status(http.StatusNoContent)
-	register(s, auth.ReadOnly, http.MethodGet, "/alerts", "list-alerts", "Alerts, newest first", s.alerts)
-	register(s, auth.Member, http.MethodPost, "/alerts", "raise-alert", "Raise an alert, which goes the way of all others", s.raise, gone)
-	register(s, auth.ReadOnly, http.MethodGet, "/incidents", "list-incidents", "Incidents, newest first: alerts of one cause", s.incidents)
-	register(s, auth.ReadOnly, http.MethodGet, "/incidents/{id}", "get-incident", "An incident, and who was told of it by which rule", s.incident)
-	register(s, auth.Member, http.MethodPost, "/incidents/{id}/ack", "ack-incident", "Say that somebody looks after it: nobody is told again", s.acknowledge, gone)
-	register(s, auth.ReadOnly, http.MethodGet, "/silences", "list-silences", "Silences that stand", s.silences)
-	register(s, auth.Member, http.MethodPost, "/silences", "create-silence", "Keep people from being told, until a time", s.silence, status(http.StatusCreated))
-	register(s, auth.Member, http.MethodDelete, "/silences/{id}", "end-silence", "End a silence now", s.endSilence, gone)
-	register(s, auth.Admin, http.MethodPost, "/alerts/test", "test-channel", "Send a message by a channel, and see what was said", s.testChannel)
+	register(s, auth.AlertRead, http.MethodGet, "/alerts", "list-alerts", "Alerts, newest first", s.alerts)
+	register(s, auth.AlertRaise, http.MethodPost, "/alerts", "raise-alert", "Raise an alert, which goes the way of all others", s.raise, gone)
+	register(s, auth.AlertRead, http.MethodGet, "/incidents", "list-incidents", "Incidents, newest first: alerts of one cause", s.incidents)
+	register(s, auth.AlertRead, http.MethodGet, "/incidents/{id}", "get-incident", "An incident, and who was told of it by which rule", s.incident)
+	register(s, auth.IncidentAck, http.MethodPost, "/incidents/{id}/ack", "ack-incident", "Say that somebody looks after it: nobody is told again", s.acknowledge, gone)
+	register(s, auth.AlertRead, http.MethodGet, "/silences", "list-silences", "Silences that stand", s.silences)
+	register(s, auth.SilenceEdit, http.MethodPost, "/silences", "create-silence", "Keep people from being told, until a time", s.silence, status(http.StatusCreated))
+	register(s, auth.SilenceEdit, http.MethodDelete, "/silences/{id}", "end-silence", "End a silence now", s.endSilence, gone)
+	register(s, auth.ChannelTest, http.MethodPost, "/alerts/test", "test-channel", "Send a message by a channel, and see what was said", s.testChannel)
 }
 
 type raiseInput struct{ Body wire.NewAlert }

@@ -3,7 +3,7 @@
 // may happen, and what must be true afterwards, is decided there and not here.
 //
 //	who calls?      an app key in Authorization (package auth), on everything below /api/v1
-//	may they?       each operation names the role that it needs, in one place (register)
+//	may they?       each route declares an act, for which one table says who may do it (access.go, package auth)
 //	what is wrong?  every mistake of the input at once, with its field; a fault of ours is a reference that
 //	                leads to the log, and never a driver's words or a stack
 //
@@ -23,7 +23,6 @@ import (
 
 	"capri"
 	"capri/action"
-	"capri/api/wire"
 	"capri/auth"
 	"capri/sql/store"
 )
@@ -55,7 +54,9 @@ const (
 
 type server struct {
 	Options
-	huma huma.API
+	huma   huma.API
+	router *chi.Mux
+	acts   map[string]auth.Act // by method and pattern: who may call what (access.go)
 }
 
 // New makes the handler of the whole API.
@@ -66,8 +67,8 @@ func New(o Options) http.Handler {
 	if o.Zone == nil {
 		o.Zone = o.Actions.Calendar().Zone()
 	}
-	s := &server{Options: o}
 	r := chi.NewRouter()
+	s := &server{Options: o, router: r, acts: map[string]auth.Act{}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
 	r.Use(s.recovered, headers, limited, s.authenticated)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -88,9 +89,12 @@ func New(o Options) http.Handler {
 	config.RejectUnknownQueryParameters = true // a mistyped filter would list everything
 	s.huma = humachi.New(r, config)
 
-	r.Get("/healthz", s.healthz)
-	r.Get("/ack", s.ack)
-	r.Post("/ack", s.ack)
+	for _, suffix := range []string{".json", ".yaml", "-3.0.json", "-3.0.yaml"} { // huma's own
+		s.declare(auth.OpenAPIRead, http.MethodGet, config.OpenAPIPath+suffix)
+	}
+	s.handle(auth.HealthRead, http.MethodGet, "/healthz", s.healthz)
+	s.handle(auth.IncidentLink, http.MethodGet, "/ack", s.ack)
+	s.handle(auth.IncidentLink, http.MethodPost, "/ack", s.ack)
 	s.statusOperations()
 	s.alertOperations()
 	s.taskOperations()
@@ -98,6 +102,7 @@ func New(o Options) http.Handler {
 	s.nodeOperations()
 	s.peopleOperations()
 	s.dutyOperations()
+	s.declared(r)
 	return r
 }
 
@@ -128,32 +133,6 @@ func list[T any](v []T) *body[[]T] {
 		v = []T{}
 	}
 	return &body[[]T]{Body: v}
-}
-
-// register makes an operation that needs a role. Errors of the handler become problems here, in one place.
-func register[I, O any](s *server, role auth.Role, method, path, id, summary string, handle func(context.Context, *I) (*O, error), change ...func(*huma.Operation)) {
-	op := huma.Operation{
-		OperationID: id, Method: method, Path: wire.Prefix + path, Summary: summary,
-		Description:  "Needs the role " + string(role) + " or a mightier one.",
-		MaxBodyBytes: wire.MaxBody, BodyReadTimeout: bodyTimeout,
-		Security: []map[string][]string{{"key": {}}},
-		Errors:   []int{401, 403, 404, 409, 422, 500, 503},
-	}
-	for _, c := range change {
-		c(&op)
-	}
-	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		if err := auth.From(ctx).Require(role); err != nil {
-			return nil, s.problem(ctx, id, err)
-		}
-		ctx, cancel := context.WithTimeout(ctx, handleTimeout)
-		defer cancel()
-		out, err := handle(ctx, in)
-		if err != nil {
-			return nil, s.problem(ctx, id, err)
-		}
-		return out, nil
-	})
 }
 
 func status(code int) func(*huma.Operation) {

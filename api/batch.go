@@ -33,20 +33,20 @@ type batchesInput struct {
 }
 
 func (s *server) batchOperations() {
-	register(s, auth.ReadOnly, http.MethodGet, "/batches", "list-batches", "Batches, newest schedule time first", s.batches)
-	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}", "show-batch", "A batch with its conditions, events and attempts", s.batch)
-	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}/why", "why", "Why a batch is not running", s.why)
-	register(s, auth.ReadOnly, http.MethodGet, "/batches/{id}/logs", "logs", "A piece of what a batch's job wrote", s.logs, func(op *huma.Operation) {
+	register(s, auth.BatchRead, http.MethodGet, "/batches", "list-batches", "Batches, newest schedule time first", s.batches)
+	register(s, auth.BatchRead, http.MethodGet, "/batches/{id}", "show-batch", "A batch with its conditions, events and attempts", s.batch)
+	register(s, auth.BatchRead, http.MethodGet, "/batches/{id}/why", "why", "Why a batch is not running", s.why)
+	register(s, auth.LogRead, http.MethodGet, "/batches/{id}/logs", "logs", "A piece of what a batch's job wrote", s.logs, func(op *huma.Operation) {
 		op.Responses = map[string]*huma.Response{"200": {Description: "bytes as they were written", Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}}}
 	})
-	register(s, auth.Member, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(s.Actions.Kill))
-	register(s, auth.Member, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
-	register(s, auth.Member, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
-	register(s, auth.Member, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
-	register(s, auth.Job, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent), byJob)
-	register(s, auth.Job, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent), byJob)
-	register(s, auth.Job, http.MethodPost, "/attempt/application", "report-application", "What the caller's own attempt has started elsewhere", s.application, status(http.StatusNoContent), byJob)
-	register(s, auth.Member, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
+	register(s, auth.BatchKill, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(s.Actions.Kill))
+	register(s, auth.BatchHold, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
+	register(s, auth.BatchHold, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
+	register(s, auth.QualityAnswer, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
+	register(s, auth.AttemptReport, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent))
+	register(s, auth.AttemptReport, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent))
+	register(s, auth.AttemptReport, http.MethodPost, "/attempt/application", "report-application", "What the caller's own attempt has started elsewhere", s.application, status(http.StatusNoContent))
+	register(s, auth.ThirdParty, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
 }
 
 func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Batch], error) {
@@ -272,7 +272,7 @@ type qualityInput struct {
 // quality takes a verdict. Without the number of a question it is a person's, who overrules whoever is asked.
 func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
 	if in.Body.Ask == 0 {
-		if err := auth.From(ctx).Require(auth.Admin); err != nil {
+		if err := auth.From(ctx).May(auth.QualityJudge, auth.Object{}); err != nil {
 			return nil, err
 		}
 	}
@@ -283,11 +283,6 @@ type applicationInput struct{ Body wire.Application }
 
 func (s *server) application(ctx context.Context, in *applicationInput) (*none, error) {
 	return nil, s.Store.ReportApplication(ctx, auth.From(ctx).Attempt, in.Body.ID)
-}
-
-// byJob describes operations of jobs.
-func byJob(op *huma.Operation) {
-	op.Description = "Needs the role job and no other: Authorization: Bearer $CAPRI_ATTEMPT_TOKEN. The token is good for that attempt alone, while it runs."
 }
 
 type userCodeInput struct{ Body wire.UserCode }

@@ -21,56 +21,31 @@ const (
 
 func (s *server) dutyOperations() {
 	gone := status(http.StatusNoContent)
-	own := "; a member's key changes the rota of the department alone in which the user of the key's name is"
-	register(s, auth.ReadOnly, http.MethodGet, "/duty", "list-duty", "Duty rotas by department, the system's first", s.rotas)
-	register(s, auth.Member, http.MethodPut, "/duty", "set-duty", "Make or replace the duty rotas of some departments: all or none"+own, s.setDuty)
-	register(s, auth.ReadOnly, http.MethodGet, "/duty/now", "duty-now", "Who is on duty now", s.dutyNow)
-	register(s, auth.ReadOnly, http.MethodGet, "/duty/shifts", "duty-shifts", "Who is on duty when, and the holes", s.dutyShifts)
-	register(s, auth.ReadOnly, http.MethodGet, "/duty/overrides", "list-duty-overrides", "Who is on duty instead, by when it begins", s.dutyOverrides)
-	register(s, auth.Member, http.MethodPost, "/duty/overrides", "add-duty-override", "Put somebody else on duty for a while"+own, s.addDutyOverride, status(http.StatusCreated))
-	register(s, auth.Member, http.MethodDelete, "/duty/overrides/{id}", "delete-duty-override", "Take an override back"+own, s.deleteDutyOverride, gone)
-	register(s, auth.ReadOnly, http.MethodGet, "/duty/{department}", "show-duty", "A department's duty rota; "+wire.SystemDuty+" is the system's", s.rota)
-	register(s, auth.Member, http.MethodPut, "/duty/{department}", "set-department-duty", "Make or replace a department's duty rota"+own, s.setDepartmentDuty)
-	register(s, auth.Member, http.MethodDelete, "/duty/{department}", "delete-duty", "Forget a department's duty rota and its overrides"+own, s.deleteDuty, gone)
-	register(s, auth.Member, http.MethodPut, "/tasks/{name}/alert-grants/{user}", "grant-alert", "Let a user be told of a task's alerts", s.grantAlert, gone)
-	register(s, auth.Member, http.MethodDelete, "/tasks/{name}/alert-grants/{user}", "revoke-alert", "Take a user's alert rights of a task back", s.revokeAlert, gone)
+	register(s, auth.DutyRead, http.MethodGet, "/duty", "list-duty", "Duty rotas by department, the system's first", s.rotas)
+	register(s, auth.DutyEdit, http.MethodPut, "/duty", "set-duty", "Make or replace the duty rotas of some departments: all or none", s.setDuty)
+	register(s, auth.DutyRead, http.MethodGet, "/duty/now", "duty-now", "Who is on duty now", s.dutyNow)
+	register(s, auth.DutyRead, http.MethodGet, "/duty/shifts", "duty-shifts", "Who is on duty when, and the holes", s.dutyShifts)
+	register(s, auth.DutyRead, http.MethodGet, "/duty/overrides", "list-duty-overrides", "Who is on duty instead, by when it begins", s.dutyOverrides)
+	register(s, auth.DutyEdit, http.MethodPost, "/duty/overrides", "add-duty-override", "Put somebody else on duty for a while", s.addDutyOverride, status(http.StatusCreated))
+	register(s, auth.DutyEdit, http.MethodDelete, "/duty/overrides/{id}", "delete-duty-override", "Take an override back", s.deleteDutyOverride, gone)
+	register(s, auth.DutyRead, http.MethodGet, "/duty/{department}", "show-duty", "A department's duty rota; "+wire.SystemDuty+" is the system's", s.rota)
+	register(s, auth.DutyEdit, http.MethodPut, "/duty/{department}", "set-department-duty", "Make or replace a department's duty rota", s.setDepartmentDuty)
+	register(s, auth.DutyEdit, http.MethodDelete, "/duty/{department}", "delete-duty", "Forget a department's duty rota and its overrides", s.deleteDuty, gone)
+	register(s, auth.AlertGrant, http.MethodPut, "/tasks/{name}/alert-grants/{user}", "grant-alert", "Let a user be told of a task's alerts", s.grantAlert, gone)
+	register(s, auth.AlertGrant, http.MethodDelete, "/tasks/{name}/alert-grants/{user}", "revoke-alert", "Take a user's alert rights of a task back", s.revokeAlert, gone)
 }
 
 // reserved are names of departments that a path below /duty would take for something else.
 var reserved = []string{"now", "shifts", "overrides"}
 
-// dutyRight gives what decides whether the caller may change a department's rota.
-func (s *server) dutyRight(ctx context.Context) (may func(department string) error, err error) {
-	caller := auth.From(ctx)
-	if caller.Role.May(auth.Admin) {
-		return func(string) error { return nil }, nil
-	}
-	users, err := s.Store.Users(ctx)
-	if err != nil {
-		return nil, err
-	}
-	own := ""
-	for _, u := range users {
-		if u.Name == caller.Name && u.Enabled {
-			own = u.Department
-		}
-	}
-	return func(department string) error {
-		if department != "" && department == own {
-			return nil
-		}
-		return capri.Forbidden("%s has the role %s, and may change the duty rota of the department alone in which the user %s is: ask an admin", caller.Name, caller.Role, caller.Name)
-	}, nil
-}
-
-// mayDuty asks it of several departments.
-func (s *server) mayDuty(ctx context.Context, departments ...string) error {
-	may, err := s.dutyRight(ctx)
-	if err != nil {
-		return err
-	}
+// mayDuty decides whether the caller may change the rotas of some departments.
+func mayDuty(ctx context.Context, departments ...string) error {
 	for _, d := range departments {
-		if err := may(d); err != nil {
+		o := auth.Object{What: "the duty rota of the system"}
+		if d != "" {
+			o = auth.Object{What: "the duty rota of department " + d, Department: d}
+		}
+		if err := auth.From(ctx).May(auth.DutyEdit, o); err != nil {
 			return err
 		}
 	}
@@ -185,7 +160,7 @@ func (s *server) setDuty(ctx context.Context, in *struct{ Body wire.SetDuty }) (
 	if err := wrong.OrNil(); err != nil {
 		return nil, err
 	}
-	if err := s.mayDuty(ctx, departments...); err != nil {
+	if err := mayDuty(ctx, departments...); err != nil {
 		return nil, err
 	}
 	rotas, err := s.Actions.SetDuty(ctx, who(ctx), specs, in.Body.DryRun)
@@ -220,7 +195,7 @@ func (s *server) setDepartmentDuty(ctx context.Context, in *departmentDuty) (*bo
 
 func (s *server) deleteDuty(ctx context.Context, in *departmentPath) (*none, error) {
 	department := departmentOf(in.Department)
-	if err := s.mayDuty(ctx, department); err != nil {
+	if err := mayDuty(ctx, department); err != nil {
 		return nil, err
 	}
 	return nil, s.Actions.DeleteDuty(ctx, who(ctx), department)
@@ -338,7 +313,7 @@ func (s *server) wireOverride(o duty.Override) wire.DutyOverride {
 }
 
 func (s *server) addDutyOverride(ctx context.Context, in *struct{ Body wire.NewDutyOverride }) (*body[wire.DutyOverride], error) {
-	if err := s.mayDuty(ctx, in.Body.Department); err != nil {
+	if err := mayDuty(ctx, in.Body.Department); err != nil {
 		return nil, err
 	}
 	from, err := s.instant("from", in.Body.From)
@@ -359,11 +334,7 @@ func (s *server) addDutyOverride(ctx context.Context, in *struct{ Body wire.NewD
 func (s *server) deleteDutyOverride(ctx context.Context, in *struct {
 	ID int64 `path:"id"`
 }) (*none, error) {
-	may, err := s.dutyRight(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return nil, s.Actions.DeleteDutyOverride(ctx, who(ctx), in.ID, may)
+	return nil, s.Actions.DeleteDutyOverride(ctx, who(ctx), in.ID, func(department string) error { return mayDuty(ctx, department) })
 }
 
 type alertGrantInput struct {

@@ -10,15 +10,15 @@ import (
 )
 
 func (s *server) nodeOperations() {
-	register(s, auth.ReadOnly, http.MethodGet, "/nodes", "list-nodes", "Workers by name", s.nodes)
-	register(s, auth.Admin, http.MethodPost, "/nodes/{name}:drain", "drain-node", "Let a node finish what it has and take nothing new", s.named(s.Actions.DrainNode), status(http.StatusNoContent))
-	register(s, auth.Admin, http.MethodPost, "/nodes/{name}:resume", "resume-node", "Let a node take work again", s.named(s.Actions.ResumeNode), status(http.StatusNoContent))
-	register(s, auth.Admin, http.MethodDelete, "/nodes/{name}", "remove-node", "Forget a node that is gone for good", s.named(s.Actions.RemoveNode), status(http.StatusNoContent))
-	register(s, auth.ReadOnly, http.MethodGet, "/services", "list-services", "The services, who leads them and how their last run went", s.services)
-	register(s, auth.ReadOnly, http.MethodGet, "/masters", "list-masters", "Masters by name, also those that have stopped", s.masters)
-	register(s, auth.Admin, http.MethodPost, "/services/{name}:trigger", "trigger-service", "Ask a service to run now", s.named(s.Actions.TriggerService), status(http.StatusNoContent))
-	register(s, auth.Admin, http.MethodPost, "/dispatch:pause", "pause-dispatch", "Stop the placing of batches", s.pause, status(http.StatusNoContent))
-	register(s, auth.Admin, http.MethodPost, "/dispatch:resume", "resume-dispatch", "Place batches again", s.resume, status(http.StatusNoContent))
+	register(s, auth.NodeRead, http.MethodGet, "/nodes", "list-nodes", "Workers by name", s.nodes)
+	register(s, auth.NodeEdit, http.MethodPost, "/nodes/{name}:drain", "drain-node", "Let a node finish what it has and take nothing new", s.named(s.Actions.DrainNode), status(http.StatusNoContent))
+	register(s, auth.NodeEdit, http.MethodPost, "/nodes/{name}:resume", "resume-node", "Let a node take work again", s.named(s.Actions.ResumeNode), status(http.StatusNoContent))
+	register(s, auth.NodeEdit, http.MethodDelete, "/nodes/{name}", "remove-node", "Forget a node that is gone for good", s.named(s.Actions.RemoveNode), status(http.StatusNoContent))
+	register(s, auth.ServiceRead, http.MethodGet, "/services", "list-services", "The services, who leads them and how their last run went", s.services)
+	register(s, auth.ServiceRead, http.MethodGet, "/masters", "list-masters", "Masters by name, also those that have stopped", s.masters)
+	register(s, auth.ServiceEdit, http.MethodPost, "/services/{name}:trigger", "trigger-service", "Ask a service to run now", s.named(s.Actions.TriggerService), status(http.StatusNoContent))
+	register(s, auth.DispatchPause, http.MethodPost, "/dispatch:pause", "pause-dispatch", "Stop the placing of batches", s.pause, status(http.StatusNoContent))
+	register(s, auth.DispatchPause, http.MethodPost, "/dispatch:resume", "resume-dispatch", "Place batches again", s.resume, status(http.StatusNoContent))
 }
 
 // named makes a handler of an action on something that has a name.

@@ -12,18 +12,18 @@ import (
 
 func (s *server) peopleOperations() {
 	gone := status(http.StatusNoContent)
-	register(s, auth.ReadOnly, http.MethodGet, "/users", "list-users", "People by name", s.users)
-	register(s, auth.Admin, http.MethodPut, "/users/{name}", "set-user", "Make or change a user", s.setUser, gone)
-	register(s, auth.Admin, http.MethodDelete, "/users/{name}", "delete-user", "Forget a user who owns no task", s.named(s.Actions.DeleteUser), gone)
-	register(s, auth.ReadOnly, http.MethodGet, "/departments", "list-departments", "Departments by name", s.departments)
-	register(s, auth.Admin, http.MethodPut, "/departments/{name}", "set-department", "Make or change a department", s.setDepartment, gone)
-	register(s, auth.Admin, http.MethodDelete, "/departments/{name}", "delete-department", "Forget a department without people", s.named(s.Actions.DeleteDepartment), gone)
-	register(s, auth.ReadOnly, http.MethodGet, "/account-grants", "list-account-grants", "Who may run jobs as which system account", s.grants)
-	register(s, auth.Admin, http.MethodPut, "/account-grants", "grant-account", "Let a user or a department run jobs as a system account", s.grant, gone)
-	register(s, auth.Admin, http.MethodDelete, "/account-grants", "revoke-account", "Take a grant back", s.revoke, gone)
-	register(s, auth.SuperAdmin, http.MethodGet, "/apps", "list-apps", "Clients of this API", s.apps)
-	register(s, auth.SuperAdmin, http.MethodPost, "/apps", "create-app", "Make a client; its key is in the answer and nowhere else", s.createApp, status(http.StatusCreated))
-	register(s, auth.SuperAdmin, http.MethodDelete, "/apps/{name}", "delete-app", "Forget a client, and its key at once", s.named(s.Actions.DeleteApp), gone)
+	register(s, auth.UserRead, http.MethodGet, "/users", "list-users", "People by name", s.users)
+	register(s, auth.UserEdit, http.MethodPut, "/users/{name}", "set-user", "Make or change a user", s.setUser, gone)
+	register(s, auth.UserEdit, http.MethodDelete, "/users/{name}", "delete-user", "Forget a user who owns no task", s.named(s.Actions.DeleteUser), gone)
+	register(s, auth.UserRead, http.MethodGet, "/departments", "list-departments", "Departments by name", s.departments)
+	register(s, auth.UserEdit, http.MethodPut, "/departments/{name}", "set-department", "Make or change a department", s.setDepartment, gone)
+	register(s, auth.UserEdit, http.MethodDelete, "/departments/{name}", "delete-department", "Forget a department without people", s.named(s.Actions.DeleteDepartment), gone)
+	register(s, auth.UserRead, http.MethodGet, "/account-grants", "list-account-grants", "Who may run jobs as which system account", s.grants)
+	register(s, auth.AccountEdit, http.MethodPut, "/account-grants", "grant-account", "Let a user or a department run jobs as a system account", s.grant, gone)
+	register(s, auth.AccountEdit, http.MethodDelete, "/account-grants", "revoke-account", "Take a grant back", s.revoke, gone)
+	register(s, auth.AppRead, http.MethodGet, "/apps", "list-apps", "Clients of this API", s.apps)
+	register(s, auth.AppEdit, http.MethodPost, "/apps", "create-app", "Make a client; its key is in the answer and nowhere else", s.createApp, status(http.StatusCreated))
+	register(s, auth.AppEdit, http.MethodDelete, "/apps/{name}", "delete-app", "Forget a client, and its key at once", s.named(s.Actions.DeleteApp), gone)
 }
 
 func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error) {

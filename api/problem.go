@@ -145,6 +145,8 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 
 func statusOf(err error) int {
 	switch {
+	case auth.IsNobody(err):
+		return http.StatusUnauthorized
 	case errors.Is(err, capri.ErrInvalid):
 		return http.StatusUnprocessableEntity
 	case errors.Is(err, capri.ErrNotFound):
@@ -219,31 +221,21 @@ func limited(next http.Handler) http.Handler {
 	})
 }
 
-// authenticated finds out who calls, on everything below the prefix.
-func (s *server) authenticated(next http.Handler) http.Handler {
-	refuse := func(w http.ResponseWriter, r *http.Request, err error) {
-		if auth.IsNobody(err) {
-			// Slows down whoever tries keys, and nobody else.
-			select {
-			case <-time.After(100 * time.Millisecond): // a delay on purpose
-			case <-r.Context().Done():
-			}
-			s.Log.Info("refused: no valid key", "method", r.Method, "path", r.URL.Path, "from", remote(r))
-			w.Header().Set("WWW-Authenticate", `Bearer realm="capri"`)
-			writeProblem(w, http.StatusUnauthorized, err.Error())
-			return
+// refuse answers who may not, outside of operations.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if auth.IsNobody(err) {
+		// Slows down whoever tries keys, and nobody else.
+		select {
+		case <-time.After(100 * time.Millisecond): // a delay on purpose
+		case <-r.Context().Done():
 		}
-		var p *problem
-		if errors.As(s.problem(r.Context(), "authenticate", err), &p) {
-			writeProblem(w, p.Status, p.Detail)
-		}
+		s.Log.Info("refused: no valid key", "method", r.Method, "path", r.URL.Path, "from", remote(r))
+		w.Header().Set("WWW-Authenticate", `Bearer realm="capri"`)
+		writeProblem(w, http.StatusUnauthorized, err.Error())
+		return
 	}
-	inside := auth.Middleware(s.Store, refuse)(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, wire.Prefix+"/") {
-			inside.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	var p *problem
+	if errors.As(s.problem(r.Context(), "authenticate", err), &p) {
+		writeProblem(w, p.Status, p.Detail)
+	}
 }

@@ -19,8 +19,8 @@ type limitInput struct {
 }
 
 func (s *server) statusOperations() {
-	register(s, auth.ReadOnly, http.MethodGet, "/status", "status", "What the server says of itself and of the work in hand", s.status)
-	register(s, auth.ReadOnly, http.MethodGet, "/actions", "list-actions", "What people and apps did, newest first", s.actions)
+	register(s, auth.StatusRead, http.MethodGet, "/status", "status", "What the server says of itself and of the work in hand", s.status)
+	register(s, auth.ActionRead, http.MethodGet, "/actions", "list-actions", "What people and apps did, newest first", s.actions)
 }
 
 func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error) {

@@ -31,20 +31,20 @@ type taskFilter struct {
 }
 
 func (s *server) taskOperations() {
-	register(s, auth.ReadOnly, http.MethodGet, "/tasks", "list-tasks", "Tasks by name", s.tasks)
-	register(s, auth.ReadOnly, http.MethodGet, "/tasks/{name}", "show-task", "One task", s.task)
-	register(s, auth.ReadOnly, http.MethodGet, "/tasks/{name}/history", "task-history", "A task's versions, newest first", s.taskHistory)
-	register(s, auth.Member, http.MethodPost, "/tasks:apply", "apply-tasks", "Make the tasks of some files what the store holds: all or nothing", s.apply)
-	register(s, auth.ReadOnly, http.MethodGet, "/tasks:export", "export-tasks", "Tasks as a file that applies back to no change", s.export, func(op *huma.Operation) {
+	register(s, auth.TaskRead, http.MethodGet, "/tasks", "list-tasks", "Tasks by name", s.tasks)
+	register(s, auth.TaskRead, http.MethodGet, "/tasks/{name}", "show-task", "One task", s.task)
+	register(s, auth.TaskRead, http.MethodGet, "/tasks/{name}/history", "task-history", "A task's versions, newest first", s.taskHistory)
+	register(s, auth.TaskEdit, http.MethodPost, "/tasks:apply", "apply-tasks", "Make the tasks of some files what the store holds: all or nothing", s.apply)
+	register(s, auth.TaskRead, http.MethodGet, "/tasks:export", "export-tasks", "Tasks as a file that applies back to no change", s.export, func(op *huma.Operation) {
 		op.Responses = map[string]*huma.Response{"200": {Description: "a task file", Content: map[string]*huma.MediaType{"text/yaml": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
 	})
-	register(s, auth.Member, http.MethodPost, "/tasks/{name}:enable", "enable-task", "Let a task take part in marks", s.enable(true))
-	register(s, auth.Member, http.MethodPost, "/tasks/{name}:disable", "disable-task", "Stop a task from taking part in marks", s.enable(false))
-	register(s, auth.Member, http.MethodDelete, "/tasks/{name}", "delete-task", "Delete a task softly", s.deleteTask, status(http.StatusNoContent))
-	register(s, auth.Member, http.MethodPost, "/tasks/{name}:execute", "execute-task", "Run a task now, for the newest interval that has ended", s.execute, status(http.StatusCreated))
-	register(s, auth.Member, http.MethodPost, "/tasks/{name}/rerun", "rerun-task", "Run a task's batches of a range again", s.rerun)
-	register(s, auth.SuperAdmin, http.MethodPost, "/cold-starts", "cold-start", "Make the batches of a range", s.coldStart)
-	register(s, auth.ReadOnly, http.MethodGet, "/plan", "plan", "What would be generated at the marks of a range; writes nothing", s.plan)
+	register(s, auth.TaskEdit, http.MethodPost, "/tasks/{name}:enable", "enable-task", "Let a task take part in marks", s.enable(true))
+	register(s, auth.TaskEdit, http.MethodPost, "/tasks/{name}:disable", "disable-task", "Stop a task from taking part in marks", s.enable(false))
+	register(s, auth.TaskEdit, http.MethodDelete, "/tasks/{name}", "delete-task", "Delete a task softly", s.deleteTask, status(http.StatusNoContent))
+	register(s, auth.BatchExecute, http.MethodPost, "/tasks/{name}:execute", "execute-task", "Run a task now, for the newest interval that has ended", s.execute, status(http.StatusCreated))
+	register(s, auth.BatchRerun, http.MethodPost, "/tasks/{name}/rerun", "rerun-task", "Run a task's batches of a range again", s.rerun)
+	register(s, auth.ColdStart, http.MethodPost, "/cold-starts", "cold-start", "Make the batches of a range", s.coldStart)
+	register(s, auth.PlanRead, http.MethodGet, "/plan", "plan", "What would be generated at the marks of a range; writes nothing", s.plan)
 }
 
 func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task], error) {

@@ -1,4 +1,5 @@
-// Package auth says who calls the API and what they may do there.
+// Package auth says who calls the API (auth.go) and what they may do there (policy.go: one table of acts, and one
+// function, Principal.May, that decides).
 //
 // A caller is an app with a key: 256 random bits, shown once when the app is made. The database keeps the
 // key's SHA-256. A key is looked up by that hash through an index, so how long an answer takes tells nothing
@@ -16,6 +17,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"capri"
@@ -45,39 +47,11 @@ func ParseRole(s string) (Role, error) {
 	return "", capri.Invalid("role", s, "super_admin, admin, member or read_only")
 }
 
-// May reports whether somebody with role r may do what needs the role needed. An unknown role may nothing.
+// May reports whether somebody with role r may do what needs the role needed. An unknown role may nothing, and what needs
+// one nobody may.
 func (r Role) May(needed Role) bool {
-	if r == Job || needed == Job {
-		return r == needed
-	}
-	for _, x := range Roles {
-		switch x {
-		case r:
-			return true // found before needed, or at it: as mighty or mightier
-		case needed:
-			return false
-		}
-	}
-	return false
-}
-
-// Job is the role of a job that speaks of its own attempt. It includes nothing and is included in nothing: a job sees no
-// other batch, and nobody speaks for a job.
-const Job Role = "job"
-
-// Principal is who acts: what the audit log names.
-type Principal struct {
-	Name    string
-	Role    Role
-	Attempt capri.Attempt // of a Job
-}
-
-// Require answers capri.ErrForbidden where the principal's role does not reach.
-func (p Principal) Require(needed Role) error {
-	if p.Role.May(needed) {
-		return nil
-	}
-	return capri.Forbidden("%s has the role %s, and this needs %s", p.Name, p.Role, needed)
+	have, need := slices.Index(Roles, r), slices.Index(Roles, needed)
+	return have >= 0 && have <= need
 }
 
 const keyPrefix = "capri_" // lets people and scanners recognise a key that lies about
@@ -119,7 +93,9 @@ func Authenticate(ctx context.Context, s *store.Store, header string) (Principal
 	if err != nil {
 		return Principal{}, err
 	}
-	return Principal{Name: app.Name, Role: Role(app.Role)}, nil
+	p := Principal{Kind: App, Name: app.Name, Role: Role(app.Role), Scopes: []Scope{ScopeAll}}
+	p.Department, err = s.DepartmentOf(ctx, app.Name) // an app may bear the name of the user for whom it works
+	return p, err
 }
 
 func authenticateJob(ctx context.Context, s *store.Store, token string) (Principal, error) {
@@ -131,7 +107,12 @@ func authenticateJob(ctx context.Context, s *store.Store, token string) (Princip
 	if !ok {
 		return Principal{}, errNobody
 	}
-	return Principal{Name: "attempt " + a.String(), Role: Job, Attempt: a}, nil
+	return Principal{Kind: Job, Name: "attempt " + a.String(), Attempt: a}, nil
+}
+
+func readSettings(ctx context.Context, s *store.Store) (Settings, error) {
+	texts, err := s.SettingTexts(ctx, store.TaskEdit, store.TaskRead, store.CascadeForeign)
+	return Settings{TaskEdit: texts[store.TaskEdit], TaskRead: texts[store.TaskRead], CascadeForeign: texts[store.CascadeForeign]}, err
 }
 
 type contextKey struct{}
@@ -152,6 +133,9 @@ func Middleware(s *store.Store, refuse func(http.ResponseWriter, *http.Request, 
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p, err := Authenticate(r.Context(), s, r.Header.Get("Authorization"))
+			if err == nil && !p.Role.May(Admin) { // of whom no setting is asked
+				p.Settings, err = readSettings(r.Context(), s)
+			}
 			if err != nil {
 				refuse(w, r, err)
 				return

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strconv"
 
@@ -45,6 +46,11 @@ const (
 	NodeDiskFreeMB           = "node_disk_free_mb"
 	ClockOffsetMS            = "clock_offset_ms" // a process's clock differs from the database's by more
 	DutyHoleDays             = "duty_hole_days"  // a hole in a duty rota is told so many days before
+
+	// What members may do with tasks and batches that are not their own (package auth).
+	TaskEdit       = "task_edit"       // who changes a task: owner, or department (all of the owner's department)
+	TaskRead       = "task_read"       // who sees it: all, or department
+	CascadeForeign = "cascade_foreign" // whether a member's cascade may reach what he may not change: allow, refuse
 )
 
 var settingDefaults = map[string]string{
@@ -54,6 +60,7 @@ var settingDefaults = map[string]string{
 	GenerateImportant: "10", GenerateSevere: "15", DependencyImportant: "5", DependencySevere: "10", TimeoutAge: "2", ServiceAge: "5", ReadyImportant: "5",
 	MastersImportant: "0", MastersSevere: "0", WorkersImportant: "0", WorkersSevere: "0",
 	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000", DutyHoleDays: "7",
+	TaskEdit: "department", TaskRead: "all", CascadeForeign: "allow",
 }
 
 // Setting gives a setting's value, or its default.
@@ -64,6 +71,25 @@ func (s *Store) Setting(ctx context.Context, name string) (string, error) {
 	}
 	_, err := one(ctx, s.read, sq.Select("value").From("dic_data").Where(sq.Eq{"name": name}), &value)
 	return value, s.fault("read setting "+name, err)
+}
+
+// SettingTexts gives several settings by one query.
+func (s *Store) SettingTexts(ctx context.Context, names ...string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, name := range names {
+		value, known := settingDefaults[name]
+		if !known {
+			return nil, fmt.Errorf("there is no setting %q", name)
+		}
+		out[name] = value
+	}
+	err := query(ctx, s.read, sq.Select("name", "value").From("dic_data").Where(sq.Eq{"name": names}), func(r *sql.Rows) error {
+		var name, value string
+		err := r.Scan(&name, &value)
+		out[name] = value
+		return err
+	})
+	return out, s.fault("read settings", err)
 }
 
 // SettingInt is Setting as a number of at least least. One that people broke by hand counts as its default and is
