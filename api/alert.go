@@ -97,11 +97,11 @@ func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.In
 		return nil, err
 	}
 	out := wire.IncidentDetail{Incident: heads[0], First: []wire.Alert{}, Messages: []wire.Delivery{}}
-	alerts, err := s.Store.AlertsOf(ctx, in.ID, 20)
+	alerts, err := s.Store.AlertsOf(ctx, []int64{in.ID}, 20)
 	if err != nil {
 		return nil, err
 	}
-	if out.First, err = s.wireAlerts(ctx, alerts); err != nil {
+	if out.First, err = s.wireAlerts(ctx, alerts[in.ID]); err != nil {
 		return nil, err
 	}
 	messages, err := s.Store.DeliveriesOf(ctx, in.ID)

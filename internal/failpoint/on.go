@@ -42,6 +42,9 @@ func Cut(p Point) error {
 		return nil
 	}
 	time.Sleep(r.delay)
+	if r.exit {
+		os.Exit(ExitCode)
+	}
 	if r.cut {
 		return fmt.Errorf("failpoint %s: %w", p, io.ErrUnexpectedEOF)
 	}
@@ -102,7 +105,9 @@ type rule struct {
 	delay time.Duration
 	shift time.Duration
 	cut   bool
+	exit  bool
 	share float64
+	skip  int // passes that go by first
 }
 
 // lookEvery bounds how often the file is looked at: the points lie on hot paths.
@@ -130,6 +135,11 @@ func (f *file) hit(p Point) (rule, bool) {
 		f.read()
 	}
 	r, ok := f.rules[p]
+	if r.skip > 0 {
+		r.skip--
+		f.rules[p] = r
+		return r, false
+	}
 	return r, ok && (r.share >= 1 || rand.Float64() < r.share)
 }
 
@@ -147,13 +157,18 @@ func (f *file) read() {
 
 // takes says what each point understands.
 var takes = map[Point][]string{
-	BeforeCommit: {"cut", "delay", "share"},
-	AfterCommit:  {"cut", "delay", "share"},
-	ClaimStart:   {"delay", "share"},
-	PlanAssign:   {"delay", "share"},
-	LeaseBlind:   {"share"},
-	LeaseStay:    {"share"},
-	LocalClock:   {"shift"},
+	BeforeCommit:  {"cut", "delay", "exit", "share", "skip"},
+	AfterCommit:   {"cut", "delay", "exit", "share", "skip"},
+	ClaimStart:    {"delay", "share"},
+	PlanAssign:    {"delay", "share"},
+	LeaseBlind:    {"share"},
+	LeaseStay:     {"share"},
+	LocalClock:    {"shift"},
+	AlertTaken:    {"cut", "exit", "share", "skip"},
+	AlertFiled:    {"cut", "exit", "share", "skip"},
+	AlertComposed: {"cut", "exit", "share", "skip"},
+	AlertSent:     {"cut", "exit", "share", "skip"},
+	AlertNoted:    {"cut", "exit", "share", "skip"},
 }
 
 func parseRules(text string) (map[Point]rule, error) {
@@ -190,6 +205,10 @@ func (r *rule) set(p Point, word string) (err error) {
 	switch name {
 	case "cut":
 		r.cut = true
+	case "exit":
+		r.exit = true
+	case "skip":
+		r.skip, err = strconv.Atoi(value)
 	case "delay":
 		r.delay, err = time.ParseDuration(value)
 	case "shift":

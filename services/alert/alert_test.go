@@ -378,6 +378,23 @@ func TestA_silence_covers_its_own_alerts_and_no_others_of_the_incident(t *testin
 	})
 }
 
+func TestA_silence_is_made_longer_by_another_one(t *testing.T) {
+	each(t, func(w *world) {
+		w.silence(store.Silence{Kind: "workers"})
+		w.raise(capri.Alert{Key: "a", Level: capri.Important, Kind: "workers", Title: "few"})
+		w.deliver()
+		w.Clock.Advance(50 * time.Minute)
+		longer := w.silence(store.Silence{Kind: "workers"})
+		w.raise(capri.Alert{Key: "b", Level: capri.Important, Kind: "workers", Title: "still few"}) // else it were over after an hour
+		w.Clock.Advance(11 * time.Minute)
+		w.deliver()
+		require.Empty(t, w.mail.read(), "the first is over, the second is not")
+		w.Write(func(tx *store.Tx) error { return tx.EndSilence(longer) })
+		w.deliver()
+		require.Len(t, w.mail.read(), 2)
+	})
+}
+
 func TestA_silence_that_is_ended_early_lets_its_incidents_be_told_then(t *testing.T) {
 	each(t, func(w *world) {
 		id := w.silence(store.Silence{Kind: "workers"})
@@ -652,5 +669,106 @@ func TestThousands_of_alerts_of_as_many_roots_are_a_few_digests_and_calls_go_out
 		require.Contains(t, strings.Join(mails, "\n"), fmt.Sprintf("ops@x digest: trouble 1999 (%d alerts, 0 wait)", digestMost), "the most urgent first")
 		w.accounted()
 		require.Equal(t, 2*many, w.Count("alert_delivery WHERE channel = 'mail' AND state = 1"))
+	})
+}
+
+// full makes n messages for one address that are due.
+func (w *world) full(n int) {
+	w.T.Helper()
+	alerts := make([]capri.Alert, n)
+	for i := range alerts {
+		alerts[i] = capri.Alert{Key: fmt.Sprint("raised:", i), Level: capri.Attention, Kind: "raised", Title: fmt.Sprint("trouble ", i)}
+	}
+	w.raise(alerts...)
+	for w.Turn(w.filing).Again {
+		continue
+	}
+}
+
+func TestA_digest_that_fails_is_one_failure_however_many_it_tells_of(t *testing.T) {
+	each(t, func(w *world) {
+		delete(w.people.Persons, "pat")
+		w.full(30)
+		w.mail.fail = func(alerting.Message) error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} }
+		mail := w.channel(alerting.Mail, w.mail)
+		for turn := 1; turn < mostFaults; turn++ {
+			w.Turn(mail)
+			require.Empty(t, w.Alerts("channel_down"), "%d digests have failed", turn)
+			require.Equal(t, 30, w.Count("alert_delivery WHERE channel = 'mail' AND tries = ?", turn))
+			w.Clock.Advance(time.Minute)
+		}
+		w.Turn(mail)
+		require.Len(t, w.Alerts("channel_down"), 1)
+
+		// Refused for good it is one message that is given up.
+		w.mail.fail = func(alerting.Message) error { return &alerting.Refusal{Reason: "550 no such user"} }
+		mail = w.channel(alerting.Mail, w.mail)
+		w.Clock.Advance(time.Minute)
+		w.Turn(mail)
+		require.Equal(t, 30, w.Count("alert_delivery WHERE channel = 'mail' AND state = ?", int(store.GivenUp)))
+		require.Len(t, w.Alerts("message_given_up"), 1)
+		require.Contains(t, w.Alerts("message_given_up")[0].Title, "30 incidents")
+	})
+}
+
+func TestThe_alert_that_a_channel_is_down_says_what_was_wrong_with_it(t *testing.T) {
+	each(t, func(w *world) {
+		down := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+		sms := w.channel(alerting.SMS, w.sms)
+		// Old ones have expired before the channel is found to be down, and are no answer of it.
+		w.raise(capri.Alert{Key: "old", Level: capri.Important, Kind: "clocks", Title: "old"})
+		w.Turn(w.filing)
+		w.Exec("UPDATE incident SET next_at = NULL")
+		w.Clock.Advance(13 * time.Hour)
+		w.sms.fail = func(alerting.Message) error { return down }
+		w.raise(capri.Alert{Key: "a", Level: capri.Severe, Kind: "workers", Title: "few"}, capri.Alert{Key: "b", Level: capri.Severe, Kind: "masters", Title: "fewer"})
+		w.Turn(w.filing)
+		w.Turn(sms)
+		raised := w.Alerts("channel_down")
+		require.Len(t, raised, 1)
+		require.Contains(t, raised[0].Text, "connection refused")
+		require.NotContains(t, raised[0].Text, "nil")
+	})
+}
+
+func TestA_turn_sends_no_more_messages_than_the_channel_may_and_the_most_urgent_first(t *testing.T) {
+	each(t, func(w *world) {
+		w.full(12) // for each of two admins
+		for i := range 9 {
+			name := fmt.Sprint("owner", i)
+			w.people.Persons[name] = route.Person{Name: name, Mail: name + "@x", Enabled: true}
+			task := w.Task(t, func(s *capri.Spec) { s.Owner, s.Alert = name, capri.AlertRules{OwnerOnly: true} })
+			w.raise(capri.Alert{Key: name, Level: capri.Severe, Kind: "big_task", Task: task.ID, Title: name})
+		}
+		w.Turn(w.filing)
+		mail := w.channel(alerting.Mail, w.mail)
+		mail.Limits.PerMinute = 5
+		for minute, want := range []int{5, 5, 1} {
+			for range 10 {
+				w.Turn(mail)
+			}
+			took := w.mail.read()
+			require.Len(t, took, want, "minute %d: %s", minute, took)
+			require.Equal(t, minute > 0, strings.Contains(strings.Join(took, " "), "digest"), "minute %d: %s", minute, took)
+			w.Clock.Advance(time.Minute)
+		}
+		require.Zero(t, w.Count("alert_delivery WHERE state = 0 AND channel = 'mail'"))
+	})
+}
+
+func TestOne_severe_message_does_not_wait_behind_digests(t *testing.T) {
+	each(t, func(w *world) {
+		for i := range 9 {
+			name := fmt.Sprint("admin", i)
+			w.people.Persons[name] = route.Person{Name: name, Mail: name + "@x", Enabled: true, Admin: true}
+		}
+		w.full(12) // for each of eleven admins
+		task := w.Task(t, func(s *capri.Spec) { s.Owner, s.Alert = "alice", capri.AlertRules{OwnerOnly: true} })
+		w.raise(capri.Alert{Key: "mine", Level: capri.Severe, Kind: "big_task", Task: task.ID, Title: "mine"})
+		w.Turn(w.filing)
+		mail := w.channel(alerting.Mail, w.mail)
+		mail.Limits.Parallel = 1
+		w.Turn(mail)
+		require.Contains(t, strings.Join(w.mail.read(), " "), "alice@x new: mine")
 	})
 }

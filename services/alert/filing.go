@@ -13,6 +13,7 @@ import (
 	"capri"
 	"capri/alerting"
 	"capri/alerting/route"
+	"capri/internal/failpoint"
 	"capri/services"
 	"capri/sql/store"
 )
@@ -60,6 +61,9 @@ func (f *Filing) Run(ctx context.Context, t services.Turn) (services.Result, err
 	if err != nil {
 		return res, err
 	}
+	if err := failpoint.Cut(failpoint.AlertTaken); err != nil {
+		return res, err
+	}
 	told, again, closed, more := 0, 0, 0, false
 	if len(alerts) > 0 {
 		told, err = f.file(ctx, t, s, alerts)
@@ -78,6 +82,9 @@ func (f *Filing) Run(ctx context.Context, t services.Turn) (services.Result, err
 	if err == nil && look {
 		closed, more, err = f.close(ctx, t, s)
 		count("closed", closed)
+	}
+	if err == nil {
+		err = failpoint.Cut(failpoint.AlertFiled)
 	}
 	res.Again = len(alerts) == aTurn || len(due) == aTurn || more
 	if told+again+closed > 0 {
@@ -318,51 +325,75 @@ func (f *Filing) again(ctx context.Context, t services.Turn, s settings, due []s
 		return 0, err
 	}
 	d := &desk{f: f, now: t.Now, s: s, was: map[int64]store.Incident{}}
-	if d.people, err = f.People(ctx, t.Now, nil); err != nil {
+	kept, err := d.keptBack(ctx, due)
+	if err != nil {
 		return 0, err
 	}
 	for _, x := range due {
 		d.was[x.ID] = x
 		g := &filing{Filing: store.Filing{Incident: x}, knows: map[string]bool{}}
 		i := &g.Incident
-		if i.Silenced != "" {
-			if err := d.unsilence(ctx, g); err != nil {
-				return 0, err
-			}
-		} else {
+		if i.Silenced == "" {
 			d.repeat(g, before[x.ID])
+			i.NextAt = s.next(*i, t.Now)
+		} else {
+			d.unsilence(g, kept[i.ID])
 		}
-		i.NextAt = s.next(*i, t.Now)
 		d.order = append(d.order, g)
 		told += len(g.Deliveries)
 	}
 	return told, f.Store.File(ctx, t.Lease, d.was, d.filings())
 }
 
-// unsilence tells of an incident as if it were new: its silence is over, and it is not.
-func (d *desk) unsilence(ctx context.Context, g *filing) error {
-	alerts, err := d.f.Store.AlertsOf(ctx, g.Incident.ID, aTurn)
+// keptBack reads the alerts of incidents whose silence is over, and whoever they concern.
+func (d *desk) keptBack(ctx context.Context, due []store.Incident) (map[int64][]store.AlertRow, error) {
+	var silenced []int64
+	for _, i := range due {
+		if i.Silenced != "" {
+			silenced = append(silenced, i.ID)
+		}
+	}
+	kept, err := d.f.Store.AlertsOf(ctx, silenced, aTurn)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if d.silences, err = d.f.Store.Silences(ctx, d.now); err != nil {
+		return nil, err
 	}
 	var ids []capri.BatchID
 	tasks := map[capri.TaskID]bool{}
-	for _, a := range alerts {
-		if a.Batch != 0 {
-			ids = append(ids, a.Batch)
+	for _, alerts := range kept {
+		for _, a := range alerts {
+			if a.Batch != 0 {
+				ids = append(ids, a.Batch)
+			}
+			tasks[a.Task] = true
 		}
-		tasks[a.Task] = true
 	}
 	delete(tasks, 0)
-	if err := d.know(ctx, ids, slices.Collect(maps.Keys(tasks))); err != nil {
-		return err
+	return kept, d.know(ctx, ids, slices.Collect(maps.Keys(tasks)))
+}
+
+// unsilence tells of an incident as if it were new: its silence is over, and it is not. What another silence covers stays
+// kept back: to go on, people make one that lasts longer.
+func (d *desk) unsilence(g *filing, alerts []store.AlertRow) {
+	i := &g.Incident
+	i.Silenced = ""
+	i.Tellings++
+	var longest *store.Silence
+	for n := range alerts {
+		a, task := &alerts[n], d.taskOf(&alerts[n])
+		if hush := silence(d.silences, a, task); hush == nil {
+			d.tell(g, alerting.New, a.Level, d.now, d.receivers(a, task))
+		} else if longest == nil || hush.Until > longest.Until {
+			longest = hush
+		}
 	}
-	g.Incident.Silenced = ""
-	g.Incident.Tellings++
-	for i := range alerts {
-		d.tell(g, alerting.New, alerts[i].Level, d.now, d.receivers(&alerts[i], d.taskOf(&alerts[i])))
+	if longest != nil {
+		i.Silenced, i.NextAt = longest.Reason, longest.Until
+		return
 	}
-	return nil
+	i.NextAt = d.s.next(*i, d.now)
 }
 
 // repeat tells those again who were told of it as new, by mail and SMS; severe ones of the system climb the ladder.

@@ -1,10 +1,12 @@
 package alert
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"capri"
 	"capri/alerting"
 	"capri/alerting/route"
+	"capri/internal/failpoint"
 	"capri/services"
 	"capri/sql/store"
 )
@@ -67,7 +70,8 @@ var pauses = []time.Duration{15 * time.Second, time.Minute, 5 * time.Minute}
 // A channel whose own side does not answer is left alone for a while. Its messages wait and use up no tries meanwhile:
 // when an SMTP server is back after an hour, what was raised meanwhile goes out.
 type breaker struct {
-	faults int           // in a row
+	faults int           // messages in a row
+	last   string        // what was wrong with the last of them
 	until  capri.Instant // it is left alone; then one message tries
 }
 
@@ -79,10 +83,12 @@ const (
 
 func (b *breaker) open() bool { return b.faults >= mostFaults }
 
-// outcome is what a try came to.
-type outcome struct {
-	store.Delivery
-	err error
+// try is one message, about one delivery or, as a digest, about many, and what came of it.
+type try struct {
+	about   []store.Delivery
+	expired bool // it was not tried: it is too old
+	receipt string
+	err     error
 }
 
 // Run sends what is due.
@@ -118,11 +124,18 @@ func (s *Sending) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err != nil {
 		return res, err
 	}
-	facts, err := s.gather(ctx, t.Now, slices.Concat(groups...))
+	facts, err := s.gather(ctx, t.Now, groups)
 	if err != nil {
 		return res, err
 	}
-	ends, alerts := s.settle(t, limits, s.send(ctx, t.Now, limits, settings, groups, facts), settings, facts)
+	if err := failpoint.Cut(failpoint.AlertComposed); err != nil {
+		return res, err
+	}
+	tried := s.send(ctx, t.Now, limits, settings, groups, facts)
+	if err := failpoint.Cut(failpoint.AlertSent); err != nil {
+		return res, err
+	}
+	ends, alerts := s.settle(t, limits, tried, settings, facts)
 	for _, d := range ends {
 		res.Counts[map[store.DeliveryState]string{store.Sent: "sent", store.Due: "failed", store.GivenUp: "given_up", store.Expired: "expired"}[d.State]]++
 	}
@@ -130,6 +143,9 @@ func (s *Sending) Run(ctx context.Context, t services.Turn) (services.Result, er
 		return res, ctx.Err() // what was sent is sent again under its key: nobody knows who leads now
 	}
 	if err := s.Store.EndDeliveries(ctx, t.Lease, ends, alerts); err != nil {
+		return res, err
+	}
+	if err := failpoint.Cut(failpoint.AlertNoted); err != nil {
 		return res, err
 	}
 	s.sent += len(groups)
@@ -146,15 +162,16 @@ const (
 	digestMost = 500
 )
 
-// group says which messages go out together: each by itself, unless an address has too many.
+// group says which messages go out together: each by itself, unless an address has too many. There are no more groups than
+// may be sent, the most urgent first; what is left waits for the next turn.
 func (s *Sending) group(ctx context.Context, now capri.Instant, due []store.Delivery, most int) (groups [][]store.Delivery, err error) {
 	crowded := map[store.Address]bool{}
 	if len(due) == most && most > 1 { // else there are not that many
-		list, err := s.Store.Crowded(ctx, s.Channel, now, digestFrom)
+		list, err := s.Store.Crowded(ctx, s.Channel, now, digestFrom, most)
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range list[:min(len(list), most)] {
+		for _, a := range list {
 			crowded[a] = true
 			all, err := s.Store.DueTo(ctx, s.Channel, a, now, digestMost)
 			if err != nil {
@@ -168,45 +185,48 @@ func (s *Sending) group(ctx context.Context, now capri.Instant, due []store.Deli
 			groups = append(groups, []store.Delivery{d})
 		}
 	}
-	return groups, nil
+	slices.SortStableFunc(groups, func(a, b []store.Delivery) int {
+		return cmp.Or(cmp.Compare(b[0].Level, a[0].Level), cmp.Compare(a[0].ID, b[0].ID))
+	})
+	return groups[:min(len(groups), most)], nil
 }
 
-// send tries all, so many at once.
-func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x settings, groups [][]store.Delivery, facts map[int64]alerting.Facts) []outcome {
-	tried := make([][]outcome, len(groups))
+// send tries all, so many at once. What is too old is not tried, and not part of a digest.
+func (s *Sending) send(ctx context.Context, now capri.Instant, limits Limits, x settings, groups [][]store.Delivery, facts map[int64]alerting.Facts) []*try {
+	var tried []*try
 	slots := make(chan struct{}, limits.Parallel)
 	var wait sync.WaitGroup
-	for n, g := range groups {
-		var fresh []store.Delivery
-		for _, d := range g {
-			switch {
-			case s.Send == nil:
-				tried[n] = append(tried[n], outcome{d, &alerting.Refusal{Reason: s.Channel + " is not configured (alerting in the configuration)"}})
-			case now.Sub(d.CreatedAt) > x.expires:
-				d.State = store.Expired
-				tried[n] = append(tried[n], outcome{Delivery: d})
-			default:
-				fresh = append(fresh, d)
-			}
-		}
-		if len(fresh) == 0 {
+	for _, g := range groups {
+		if s.Send == nil {
+			tried = append(tried, &try{about: g, err: &alerting.Refusal{Reason: s.Channel + " is not configured (alerting in the configuration)"}})
 			continue
 		}
-		m := s.message(now, fresh, facts)
+		old, fresh := &try{expired: true}, &try{}
+		for _, d := range g {
+			to := fresh
+			if now.Sub(d.CreatedAt) > x.expires {
+				to = old
+			}
+			to.about = append(to.about, d)
+		}
+		if len(old.about) > 0 {
+			tried = append(tried, old)
+		}
+		if len(fresh.about) == 0 {
+			continue
+		}
+		tried = append(tried, fresh)
+		m := s.message(now, fresh.about, facts)
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
 			limited, cancel := context.WithTimeout(ctx, limits.Timeout)
 			defer cancel()
-			receipt, err := s.Send(limited, m)
-			for _, d := range fresh {
-				d.Receipt = receipt
-				tried[n] = append(tried[n], outcome{d, err})
-			}
+			fresh.receipt, fresh.err = s.Send(limited, m)
 		})
 	}
 	wait.Wait()
-	return slices.Concat(tried...)
+	return tried
 }
 
 // message is about one incident, or a digest of many.
@@ -230,61 +250,79 @@ func (s *Sending) message(now capri.Instant, about []store.Delivery, facts map[i
 }
 
 // settle decides what becomes of each try, and what admins are to know.
-func (s *Sending) settle(t services.Turn, limits Limits, tried []outcome, x settings, facts map[int64]alerting.Facts) (ends []store.Delivery, alerts []capri.Alert) {
+func (s *Sending) settle(t services.Turn, limits Limits, tried []*try, x settings, facts map[int64]alerting.Facts) (ends []store.Delivery, alerts []capri.Alert) {
 	hour := t.Now.In(time.UTC).Format("2006010215")
-	expired := 0
+	expired := false
 	for _, o := range tried {
-		d := o.Delivery
-		var refusal *alerting.Refusal
-		switch {
-		case d.State == store.Expired:
-			d.Error = fmt.Sprintf("it could not be sent within %s: %s", x.expires, first(d.Error, "its channel was down"))
-			expired++
-		case o.err == nil:
-			d.State, d.Error = store.Sent, ""
-			d.Tries++
-			s.broken = breaker{}
-		case errors.As(o.err, &refusal):
-			d.State, d.Error = store.GivenUp, refusal.Error()
-			d.Tries++
-			s.broken.faults = 0 // it has answered
-		case outside(o.err):
-			s.broken.faults++
-			d.Error = o.err.Error()
-			d.NextAt = t.Now.Add(pauses[0])
-			if !s.broken.open() {
+		end, counts := s.judge(t.Now, limits, x, o)
+		expired = expired || o.expired
+		var givenUp []store.Delivery
+		for _, d := range o.about {
+			if counts {
 				d.Tries++
 			}
-		default:
-			s.broken.faults = 0
-			d.Tries++
-			d.Error = o.err.Error()
-			d.NextAt = t.Now.Add(pauses[min(d.Tries, len(pauses))-1])
-			if d.Tries > limits.Retries {
-				d.State = store.GivenUp
+			d.Receipt = o.receipt
+			end(&d)
+			if ends = append(ends, d); d.State == store.GivenUp && s.Send != nil {
+				givenUp = append(givenUp, d)
 			}
 		}
-		if d.State == store.GivenUp && s.Send != nil {
-			s.Log.Warn("a message is given up", "channel", s.Channel, "incident", d.Incident, "to", d.Person, "tries", d.Tries, "err", d.Error)
-			// A message about messages that fail must not breed more of them.
-			if facts[d.Incident].Kind != "message_given_up" {
-				alerts = append(alerts, capri.Alert{Key: fmt.Sprintf("message_given_up:%s:%d", s.Channel, d.ID), Level: capri.Attention, Kind: "message_given_up",
-					Title: fmt.Sprintf("A message of incident %d to %s by %s is given up after %d tries", d.Incident, first(d.Person, d.Address), s.Channel, d.Tries), Text: d.Error})
-			}
+		// A message about messages that fail must not breed more of them.
+		if slices.ContainsFunc(givenUp, func(d store.Delivery) bool { return facts[d.Incident].Kind != "message_given_up" }) {
+			alerts = append(alerts, s.gaveUp(givenUp))
 		}
-		ends = append(ends, d)
 	}
 	if s.broken.open() {
 		s.broken.until = t.Now.Add(leaveAlone)
-		last := tried[len(tried)-1]
 		alerts = append(alerts, capri.Alert{Key: fmt.Sprintf("channel_down:%s:%s", s.Channel, hour), Level: capri.Important, Kind: "channel_down",
-			Title: fmt.Sprintf("Messages by %s do not go out", s.Channel), Text: fmt.Sprintf("They wait and are tried each %s. The last answer: %v", leaveAlone, last.err)})
+			Title: fmt.Sprintf("Messages by %s do not go out", s.Channel), Text: fmt.Sprintf("They wait and are tried each %s. What was wrong at last: %s", leaveAlone, s.broken.last)})
 	}
-	if expired > 0 {
+	if expired {
 		alerts = append(alerts, capri.Alert{Key: fmt.Sprintf("messages_expired:%s:%s", s.Channel, hour), Level: capri.Attention, Kind: "messages_expired",
 			Title: fmt.Sprintf("Messages by %s were too old to be sent", s.Channel), Text: fmt.Sprintf("They could not be sent within %s. capri alert list --all shows what they were about.", x.expires)})
 	}
 	return ends, alerts
+}
+
+// judge counts a try once, however many it is about, and says what becomes of each of these and whether it used up a try of
+// theirs.
+func (s *Sending) judge(now capri.Instant, limits Limits, x settings, o *try) (end func(*store.Delivery), counts bool) {
+	var refusal *alerting.Refusal
+	switch {
+	case o.expired:
+		return func(d *store.Delivery) {
+			d.State, d.Error = store.Expired, fmt.Sprintf("it could not be sent within %s: %s", x.expires, cmp.Or(d.Error, "its channel was down"))
+		}, false
+	case o.err == nil:
+		s.broken = breaker{}
+		return func(d *store.Delivery) { d.State, d.Error = store.Sent, "" }, true
+	case errors.As(o.err, &refusal):
+		s.broken.faults = 0 // it has answered
+		return func(d *store.Delivery) { d.State, d.Error = store.GivenUp, refusal.Error() }, true
+	case outside(o.err):
+		s.broken.faults++
+		s.broken.last = o.err.Error()
+		return func(d *store.Delivery) { d.Error, d.NextAt = o.err.Error(), now.Add(pauses[0]) }, !s.broken.open()
+	}
+	s.broken.faults = 0
+	return func(d *store.Delivery) {
+		d.Error, d.NextAt = o.err.Error(), now.Add(pauses[min(d.Tries, len(pauses))-1])
+		if d.Tries > limits.Retries {
+			d.State = store.GivenUp
+		}
+	}, true
+}
+
+// gaveUp tells admins of a message that could not be delivered.
+func (s *Sending) gaveUp(about []store.Delivery) capri.Alert {
+	d := about[0]
+	what := fmt.Sprintf("of incident %d", d.Incident)
+	if len(about) > 1 {
+		what = fmt.Sprintf("about %d incidents", len(about))
+	}
+	s.Log.Warn("a message is given up", "channel", s.Channel, "incident", d.Incident, "incidents", len(about), "to", d.Person, "tries", d.Tries, "err", d.Error)
+	return capri.Alert{Key: fmt.Sprintf("message_given_up:%s:%d", s.Channel, d.ID), Level: capri.Attention, Kind: "message_given_up",
+		Title: fmt.Sprintf("A message %s to %s by %s is given up after %d tries", what, cmp.Or(d.Person, d.Address), s.Channel, d.Tries), Text: d.Error}
 }
 
 // outside: nobody was there to say anything about the message.
@@ -294,38 +332,41 @@ func outside(err error) bool {
 	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
+// gather reads what the messages are about: details for those about one incident, a digest needs titles alone.
+func (s *Sending) gather(ctx context.Context, now capri.Instant, groups [][]store.Delivery) (map[int64]alerting.Facts, error) {
+	detailed := map[int64]bool{} // by incident
+	for _, g := range groups {
+		for _, d := range g {
+			detailed[d.Incident] = detailed[d.Incident] || len(g) == 1
 		}
 	}
-	return ""
-}
-
-// gather reads what the messages are about, once for each incident.
-func (s *Sending) gather(ctx context.Context, now capri.Instant, due []store.Delivery) (map[int64]alerting.Facts, error) {
-	seen := map[int64]bool{}
-	var ids []int64
-	for _, d := range due {
-		if !seen[d.Incident] {
-			seen[d.Incident] = true
-			ids = append(ids, d.Incident)
-		}
-	}
-	list, err := s.Store.IncidentsByID(ctx, ids)
+	list, err := s.Store.IncidentsByID(ctx, slices.Collect(maps.Keys(detailed)))
 	if err != nil {
 		return nil, err
 	}
+	facts := map[int64]alerting.Facts{}
+	var ids []int64
 	var tasks []capri.TaskID
 	var batches []capri.BatchID
-	for _, i := range list {
+	for id, i := range list {
+		facts[id] = alerting.Facts{Incident: id, Level: i.Level, Kind: i.Kind, Title: i.Title, Since: i.OpenedAt, Now: now, Zone: s.Zone, Alerts: i.Alerts}
+		if !detailed[id] {
+			continue
+		}
+		ids = append(ids, id)
 		if i.Task != 0 {
 			tasks = append(tasks, i.Task)
 		}
 		if i.Batch != 0 {
 			batches = append(batches, i.Batch)
 		}
+	}
+	if len(ids) == 0 {
+		return facts, nil
+	}
+	alerts, err := s.Store.AlertsOf(ctx, ids, 1+mostOthers)
+	if err != nil {
+		return nil, err
 	}
 	byTask, err := s.Store.TasksByID(ctx, tasks)
 	if err != nil {
@@ -335,19 +376,19 @@ func (s *Sending) gather(ctx context.Context, now capri.Instant, due []store.Del
 	if err != nil {
 		return nil, err
 	}
+	morning := nextMorning(now, s.Zone)
+	behind, err := s.Store.Behind(ctx, batches, now, morning)
+	if err != nil {
+		return nil, err
+	}
 	people, err := s.People(ctx, now, nil)
 	if err != nil {
 		return nil, err
 	}
-	morning := nextMorning(now, s.Zone)
-	facts := map[int64]alerting.Facts{}
-	for id, i := range list {
-		f := alerting.Facts{Incident: id, Level: i.Level, Kind: i.Kind, Title: i.Title, Since: i.OpenedAt, Now: now, Zone: s.Zone, Alerts: i.Alerts, UrgentBy: morning}
-		alerts, err := s.Store.AlertsOf(ctx, id, 1+mostOthers)
-		if err != nil {
-			return nil, err
-		}
-		for n, a := range alerts {
+	for _, id := range ids {
+		i, f := list[id], facts[id]
+		f.UrgentBy = morning
+		for n, a := range alerts[id] {
 			if n == 0 {
 				f.Text = a.Text
 				continue
@@ -364,9 +405,7 @@ func (s *Sending) gather(ctx context.Context, now capri.Instant, due []store.Del
 		}
 		if b, ok := byBatch[i.Batch]; ok {
 			f.Batch, f.BatchNo, f.Task = b.ID, string(b.BatchNo), b.Task
-			if f.Waiting, f.Urgent, err = s.Store.Behind(ctx, b.ID, now, morning); err != nil {
-				return nil, err
-			}
+			f.Waiting, f.Urgent = behind[b.ID].Batches, behind[b.ID].Urgent
 		}
 		facts[id] = f
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	sq "github.com/Masterminds/squirrel"
@@ -98,9 +100,36 @@ func (s *Store) newAlerts(limit int) sq.SelectBuilder {
 	return s.alertQuery().Where("incident_id = 0").OrderBy("id").Limit(uint64(limit))
 }
 
-// AlertsOf lists the first alerts of an incident.
-func (s *Store) AlertsOf(ctx context.Context, incident int64, limit int) ([]AlertRow, error) {
-	return s.alertRows(ctx, s.alertQuery().Where("incident_id = ?", incident).OrderBy("id").Limit(uint64(limit)))
+// AlertsOf lists the first alerts of incidents, so many of each.
+func (s *Store) AlertsOf(ctx context.Context, incidents []int64, each int) (map[int64][]AlertRow, error) {
+	found := map[int64][]AlertRow{}
+	for _, part := range chunks(incidents, mostSelects) {
+		list, err := s.alertRows(ctx, s.alertsOf(part, each))
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range list {
+			found[a.Incident] = append(found[a.Incident], a)
+		}
+	}
+	return found, nil
+}
+
+// mostSelects bounds how many SELECTs are one statement: SQLite takes 500.
+const mostSelects = 100
+
+// alertsOf walks the index once for each incident and stops there: a window function would read all alerts of all of them.
+func (s *Store) alertsOf(incidents []int64, each int) sq.SelectBuilder {
+	var q sq.SelectBuilder
+	for n, id := range incidents {
+		first := s.alertQuery().Where("incident_id = ?", id).OrderBy("id").Limit(uint64(each))
+		if one := sq.Select("*").FromSelect(first, "first_ones"); n == 0 {
+			q = one
+		} else {
+			q = q.SuffixExpr(sq.Expr("UNION ALL ?", one))
+		}
+	}
+	return q
 }
 
 func (s *Store) alertQuery() sq.SelectBuilder {
@@ -335,11 +364,11 @@ func dueDeliveries(channel string, now capri.Instant, limit int) sq.SelectBuilde
 // Address is somebody who is told by a channel.
 type Address struct{ Address, Person string }
 
-// Crowded lists the addresses of a channel that have at least so many messages waiting.
-func (s *Store) Crowded(ctx context.Context, channel string, now capri.Instant, least int) ([]Address, error) {
+// Crowded lists the addresses of a channel that have at least so many messages waiting, those with the most urgent ones first.
+func (s *Store) Crowded(ctx context.Context, channel string, now capri.Instant, least, limit int) ([]Address, error) {
 	var all []Address
 	q := sq.Select("address", "person").From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
-		GroupBy("address", "person").Having("COUNT(*) >= ?", least).OrderBy("MIN(id)")
+		GroupBy("address", "person").Having("COUNT(*) >= ?", least).OrderBy("MIN(urgency)", "MIN(id)").Limit(uint64(limit))
 	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var a Address
 		err := r.Scan(&a.Address, &a.Person)
@@ -499,46 +528,68 @@ func (tx *Tx) EndSilence(id int64) error {
 	return err
 }
 
-// Behind counts the batches that wait for a batch, directly or through others, and those of them whose output is due before
-// an instant. It looks at no more than some thousands.
-func (s *Store) Behind(ctx context.Context, root capri.BatchID, now, by capri.Instant) (waiting, urgent int, err error) {
+// Waiting says what waits for a batch.
+type Waiting struct {
+	Batches int // directly, or through others
+	Urgent  int // those of them whose output is due soon
+}
+
+// Behind counts the batches that wait for each of these, and those of them whose output is due until an instant. All are
+// followed at once, level by level; it looks at no more than some thousands behind each.
+func (s *Store) Behind(ctx context.Context, roots []capri.BatchID, now, by capri.Instant) (map[capri.BatchID]Waiting, error) {
 	const most, levels = 10_000, 30
-	seen := map[capri.BatchID]bool{root: true}
-	level := []capri.BatchID{root}
-	for range levels {
-		var next []capri.BatchID
-		for _, part := range chunks(level, s.d.ChunkRows) {
-			q := sq.Select("w.id").From("task_work p").Join("tparent_data d ON d.parent_task_id = p.task_id AND d.parent_batch_no = p.batch_no").
+	behind := map[capri.BatchID]map[capri.BatchID]bool{} // of each root, with itself
+	level := map[capri.BatchID][]capri.BatchID{}         // batches that were reached last, with the roots that reached them
+	for _, root := range roots {
+		behind[root] = map[capri.BatchID]bool{root: true}
+		level[root] = []capri.BatchID{root}
+	}
+	for n := 0; n < levels && len(level) > 0; n++ {
+		next := map[capri.BatchID][]capri.BatchID{}
+		for _, part := range chunks(slices.Collect(maps.Keys(level)), s.d.ChunkRows) {
+			q := sq.Select("p.id", "w.id").From("task_work p").Join("tparent_data d ON d.parent_task_id = p.task_id AND d.parent_batch_no = p.batch_no").
 				Join("task_work w ON w.id = d.batch_id").Where(idIn("p.id", part)).Where("d.state = 0 AND w.state = 0 AND w.latest = 1").Limit(most)
 			err := query(ctx, s.read, q, func(r *sql.Rows) error {
-				var id capri.BatchID
-				err := r.Scan(&id)
-				if !seen[id] {
-					seen[id] = true
-					next = append(next, id)
+				var parent, id capri.BatchID
+				err := r.Scan(&parent, &id)
+				for _, root := range level[parent] {
+					if seen := behind[root]; !seen[id] && len(seen) <= most {
+						seen[id] = true
+						next[id] = append(next[id], root)
+					}
 				}
 				return err
 			})
 			if err != nil {
-				return 0, 0, s.fault("look what waits for a batch", err)
+				return nil, s.fault("look what waits for a batch", err)
 			}
 		}
-		if level = next; len(level) == 0 || len(seen) > most {
-			break
+		level = next
+	}
+	found, waits := map[capri.BatchID]Waiting{}, map[capri.BatchID][]capri.BatchID{} // of what waits, its roots
+	for root, seen := range behind {
+		if len(seen) > 1 {
+			found[root] = Waiting{Batches: len(seen) - 1}
+		}
+		for id := range seen {
+			if id != root {
+				waits[id] = append(waits[id], root)
+			}
 		}
 	}
-	waiting = len(seen) - 1
-	if waiting == 0 {
-		return 0, 0, nil
+	if len(waits) == 0 {
+		return found, nil
 	}
 	const output = 2
-	err = query(ctx, s.read, sq.Select("batch_id").From("batch_deadline").Where("due > ? AND due <= ? AND kind = ?", int64(now), int64(by), output).Limit(5*most), func(r *sql.Rows) error {
+	err := query(ctx, s.read, sq.Select("batch_id").From("batch_deadline").Where("due > ? AND due <= ? AND kind = ?", int64(now), int64(by), output).Limit(5*most), func(r *sql.Rows) error {
 		var id capri.BatchID
 		err := r.Scan(&id)
-		if seen[id] && id != root {
-			urgent++
+		for _, root := range waits[id] {
+			w := found[root]
+			w.Urgent++
+			found[root] = w
 		}
 		return err
 	})
-	return waiting, urgent, s.fault("look what is urgent", err)
+	return found, s.fault("look what is urgent", err)
 }

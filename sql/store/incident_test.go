@@ -115,7 +115,7 @@ func TestWhat_became_of_a_message_is_written_once(t *testing.T) {
 		later, err := s.DueDeliveries(c, "sms", now.Add(time.Minute), 10)
 		require.NoError(t, err)
 		require.Len(t, later, 3)
-		crowded, err := s.Crowded(c, "sms", now, 2)
+		crowded, err := s.Crowded(c, "sms", now, 2, 10)
 		require.NoError(t, err)
 		require.Empty(t, crowded)
 		all, err := s.DeliveriesOf(c, due[0].Incident)
@@ -143,11 +143,59 @@ func TestWhat_waits_behind_a_batch_is_counted_through_others(t *testing.T) {
 			w.insert(b)
 			chain[i] = b.ID
 		}
+		behind, err := w.Store.Behind(w.ctx, chain, now, now.Add(2*time.Hour))
+		require.NoError(t, err)
 		for i, want := range []int{3, 2, 1, 0} {
-			waiting, urgent, err := w.Store.Behind(w.ctx, chain[i], now, now.Add(2*time.Hour))
+			require.Equal(t, store.Waiting{Batches: want, Urgent: max(0, 2-i)}, behind[chain[i]], "behind %d", i)
+			alone, err := w.Store.Behind(w.ctx, chain[i:i+1], now, now.Add(2*time.Hour))
 			require.NoError(t, err)
-			require.Equal(t, want, waiting)
-			require.Equal(t, max(0, 2-i), urgent, "behind %d", i)
+			require.Equal(t, behind[chain[i]], alone[chain[i]])
 		}
+	})
+}
+
+func TestThe_first_alerts_of_many_incidents_are_read_at_once(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		s, c, lease := db.Store, t.Context(), db.Lease(t, "alert")
+		const incidents, alerts = 130, 4
+		for i := range incidents {
+			require.NoError(t, s.Write(c, "test", "test", func(tx *store.Tx) error {
+				list := make([]capri.Alert, alerts)
+				for n := range list {
+					list[n] = capri.Alert{Key: fmt.Sprint(i, "-", n), Level: capri.Important, Kind: "raised", Title: fmt.Sprint(i, "-", n)}
+				}
+				return tx.Alerts(list)
+			}))
+		}
+		all, err := s.NewAlerts(c, incidents*alerts)
+		require.NoError(t, err)
+		var filings []store.Filing
+		for i := range incidents {
+			f := store.Filing{Incident: incidentOf(fmt.Sprint(i))}
+			for _, a := range all[i*alerts : (i+1)*alerts] {
+				f.Alerts = append(f.Alerts, a.ID)
+			}
+			filings = append(filings, f)
+		}
+		require.NoError(t, s.File(c, lease, nil, filings))
+		open, err := s.AllOpen(c, 0, incidents)
+		require.NoError(t, err)
+		var ids []int64
+		for _, i := range open {
+			ids = append(ids, i.ID)
+		}
+		first, err := s.AlertsOf(c, ids, 3)
+		require.NoError(t, err)
+		require.Len(t, first, incidents)
+		for _, i := range open {
+			var titles []string
+			for _, a := range first[i.ID] {
+				titles = append(titles, a.Title)
+			}
+			require.Equal(t, []string{i.Cause + "-0", i.Cause + "-1", i.Cause + "-2"}, titles)
+		}
+		none, err := s.AlertsOf(c, nil, 3)
+		require.NoError(t, err)
+		require.Empty(t, none)
 	})
 }
