@@ -201,8 +201,12 @@ func (s *server) why(ctx context.Context, in *idInput) (*body[wire.Why], error) 
 	}
 	out := wire.Why{Batch: wire.BatchOf(&a.Batch.Batch, a.Batch.Task, s.Zone), Ready: a.Ready, Summary: a.Summary, Causes: []wire.Cause{}, MayStartAt: wire.At(a.MayStartAt, s.Zone)}
 	for _, c := range a.Causes {
-		out.Causes = append(out.Causes, wire.Cause{Kind: c.Kind, Detail: c.Detail, Owner: c.Owner,
-			Root: wire.Root{Kind: c.Root.Kind, Name: c.Root.Name, BatchID: c.Root.Batch}})
+		cause := wire.Cause{Kind: c.Kind, Detail: c.Detail, Owner: c.Owner, OnDuty: append([]string{}, c.OnDuty...), Since: wire.At(c.Since, s.Zone), Until: wire.At(c.Until, s.Zone),
+			Root: wire.Root{Kind: c.Root.Kind, Name: c.Root.Name, BatchID: c.Root.Batch}, Chain: []wire.Link{}}
+		for _, l := range c.Chain {
+			cause.Chain = append(cause.Chain, wire.Link{BatchID: l.Batch, Name: l.Name})
+		}
+		out.Causes = append(out.Causes, cause)
 	}
 	return answer(out), nil
 }

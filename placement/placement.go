@@ -37,6 +37,7 @@ type Facts struct {
 	MaxRunning    int                   // -1: no limit, 0: nothing is started
 
 	Paused       string            // why all dispatch is paused; empty: it is not
+	PausedUntil  capri.Instant     // 0: until somebody resumes it
 	PausedGroups map[string]string // group → why
 
 	// Last remembers, over turns, which node round_robin chose last in each pool. The caller keeps the map and

@@ -179,15 +179,25 @@ type Why struct {
 	Ready      bool       `json:"ready" doc:"nothing but a free node is missing"`
 	Summary    string     `json:"summary"`
 	Causes     []Cause    `json:"causes"`
-	MayStartAt *time.Time `json:"may_start_at"`
+	MayStartAt *time.Time `json:"may_start_at" doc:"an estimate; null: it depends on something that has no time"`
 }
 
 // Cause is one thing that holds a batch up, with where it begins.
 type Cause struct {
-	Kind   string `json:"kind"`
-	Detail string `json:"detail"`
-	Root   Root   `json:"root"`
-	Owner  string `json:"owner"`
+	Kind   string     `json:"kind"`
+	Detail string     `json:"detail"`
+	Root   Root       `json:"root"`
+	Owner  string     `json:"owner" doc:"of the root"`
+	OnDuty []string   `json:"on_duty" doc:"primary and secondary, of the owner's department or of the system"`
+	Since  *time.Time `json:"since"`
+	Until  *time.Time `json:"until" doc:"an estimate; null: nobody can know"`
+	Chain  []Link     `json:"chain" doc:"the batches that wait between this one and the root"`
+}
+
+// Link is a batch on the way to a root.
+type Link struct {
+	BatchID capri.BatchID `json:"batch_id"`
+	Name    string        `json:"name" doc:"task and batch_no"`
 }
 
 // Root is what one would have to look after for the batch to run.

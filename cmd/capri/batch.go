@@ -395,17 +395,45 @@ func newWhyCommand(a *app) *cobra.Command {
 				fmt.Fprintln(w, "  "+oneLine(why.Summary))
 			}
 			for _, cause := range why.Causes {
-				owner := ""
-				if cause.Owner != "" {
-					owner = " (owner " + cause.Owner + ")"
+				fmt.Fprintln(w, "  - "+oneLine(cause.Detail))
+				for _, line := range concerns(cause) {
+					fmt.Fprintln(w, "      "+line)
 				}
-				fmt.Fprintln(w, "  - "+oneLine(cause.Detail)+owner)
 			}
 			if why.MayStartAt != nil && len(why.Causes) > 0 {
-				fmt.Fprintln(w, "  it may start at "+cell(why.MayStartAt))
+				fmt.Fprintln(w, "  it may start at about "+cell(why.MayStartAt))
 			}
 		})
 	})}
+}
+
+// concerns says whom a cause concerns, and its times.
+func concerns(c wire.Cause) []string {
+	var lines []string
+	if len(c.Chain) > 2 {
+		way := make([]string, len(c.Chain))
+		for i, l := range c.Chain {
+			way[i] = oneLine(l.Name)
+		}
+		lines = append(lines, "behind "+strings.Join(way, " → "))
+	}
+	var about []string
+	if c.Owner != "" {
+		about = append(about, "owner "+c.Owner)
+	}
+	if len(c.OnDuty) > 0 {
+		about = append(about, "on duty "+strings.Join(c.OnDuty, ", "))
+	}
+	if c.Since != nil {
+		about = append(about, "since "+cell(c.Since))
+	}
+	if c.Until != nil {
+		about = append(about, "until about "+cell(c.Until))
+	}
+	if len(about) > 0 {
+		lines = append(lines, strings.Join(about, " · "))
+	}
+	return lines
 }
 
 // newLogsCommand prints what a job wrote, and nothing around it, so that it can be piped.

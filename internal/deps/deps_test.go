@@ -49,7 +49,7 @@ sql/schema          : capri sql/dialect SQL
 sql/store           : capri alerting/duty internal/failpoint sql/dialect SQL SYNC JSON
 birth               : capri cron calendar lineage sql/store
 placement/facts     : capri calendar placement sql/store
-why                 : capri calendar placement placement/facts sql/store
+why                 : capri alerting/duty calendar placement placement/facts sql/store
 wake                : capri REDIS
 lease               : capri internal/failpoint sql/store wake REDIS
 

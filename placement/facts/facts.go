@@ -3,6 +3,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -49,9 +50,7 @@ func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Fa
 	}
 	f := &placement.Facts{MaxRunning: maxRunning}
 	if paused && (until == 0 || now.Before(until)) {
-		if f.Paused = reason; reason == "" {
-			f.Paused = "no reason was given"
-		}
+		f.Paused, f.PausedUntil = cmp.Or(reason, "no reason was given"), until
 	}
 	running, err := s.Running(ctx)
 	if err != nil {

@@ -124,11 +124,11 @@ func rootsOf(ctx context.Context, s *store.Store, ids []capri.BatchID) (map[capr
 			if _, done := found[id]; done || b.State != capri.Waiting {
 				continue
 			}
-			c, is := worst(unmet[now])
+			c, is := store.Worst(unmet[now])
 			switch {
 			case !is: // it waits for nothing but a node
 				found[id] = end(b)
-			case c.Kind == "input":
+			case c.Kind == "input" && (c.ParentBatchID == 0 || c.Succeeded()):
 				found[id] = cause{name: "path:" + strings.TrimSuffix(c.Path, "/") + "/" + c.Flag, batch: now, task: b.TaskID}
 			case c.Kind == "third_party":
 				found[id] = cause{name: fmt.Sprintf("third_party:%s:%s", c.Code, c.BatchNo), batch: now, task: b.TaskID}
@@ -160,29 +160,4 @@ func rootsOf(ctx context.Context, s *store.Store, ids []capri.BatchID) (map[capr
 		}
 	}
 	return found, nil
-}
-
-// worst is the condition that is followed where several are unmet: a parent that has failed before one that is running,
-// waiting or not made, and what is no parent last.
-func worst(unmet []store.ConditionRow) (store.ConditionRow, bool) {
-	rank := func(c store.ConditionRow) int {
-		switch {
-		case c.Kind != "parent":
-			return 1
-		case c.ParentBatchID == 0:
-			return 2
-		case c.ParentState == capri.Finished:
-			return 5
-		case c.ParentState == capri.Waiting:
-			return 4 // its own root may have failed
-		}
-		return 3
-	}
-	var best store.ConditionRow
-	for _, c := range unmet {
-		if best.Kind == "" || rank(c) > rank(best) {
-			best = c
-		}
-	}
-	return best, best.Kind != ""
 }

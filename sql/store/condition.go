@@ -748,15 +748,46 @@ type ConditionRow struct {
 	Path, Flag    string
 	Code          string
 	Said          string // what the third party said last, "" nothing
+	SaidAt        capri.Instant
 	Period        capri.Period
 	Parent        string
 	ParentTaskID  capri.TaskID
 	BatchNo       capri.BatchNo
 	Group         int
 	Policy        string
-	ParentBatchID capri.BatchID // latest run; 0: there is none
+	ParentBatchID capri.BatchID // latest run; 0: there is none. Of an input: the batch that makes the path, as far as known
 	ParentState   capri.State
 	ParentFinish  capri.FinishState
+}
+
+// Succeeded tells whether the batch that the condition waits for has done so.
+func (c *ConditionRow) Succeeded() bool {
+	return c.ParentState == capri.Finished && c.ParentFinish == capri.Success
+}
+
+// Worst is the condition that is followed where several are unmet: a batch that has failed before one that waits, is
+// running or was not made, and what no batch makes last.
+func Worst(unmet []ConditionRow) (ConditionRow, bool) {
+	rank := func(c *ConditionRow) int {
+		switch {
+		case c.ParentBatchID == 0 && c.Kind == "parent":
+			return 2
+		case c.ParentBatchID == 0, c.Kind == "input" && c.Succeeded():
+			return 1
+		case c.ParentState == capri.Finished:
+			return 5
+		case c.ParentState == capri.Waiting:
+			return 4 // its own root may have failed
+		}
+		return 3
+	}
+	var best ConditionRow
+	for i := range unmet {
+		if best.Kind == "" || rank(&unmet[i]) > rank(&best) {
+			best = unmet[i]
+		}
+	}
+	return best, best.Kind != ""
 }
 
 // ConditionsOf lists a batch's conditions and outputs, unmet ones with what is known of their cause.

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"maps"
 	"slices"
+	"time"
 
 	sq "github.com/Masterminds/squirrel"
+	"golang.org/x/sync/errgroup"
 
 	"capri"
 )
@@ -100,50 +102,145 @@ func (s *Store) latestOf(ctx context.Context, table string, tasks []capri.TaskID
 	return nil
 }
 
-// UnmetOf lists the unmet conditions of many batches at once, as ConditionsOf does for one. A group of parents of which
-// any one is enough is left out where one has succeeded.
+// UnmetOf lists the unmet conditions of many batches at once, as ConditionsOf does for one, and for a path the batch that
+// makes it, where one is known. A group of parents of which any one is enough is left out where one has succeeded.
 func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
 	out := map[capri.BatchID][]ConditionRow{}
 	for _, part := range chunks(ids, s.d.ChunkRows) {
-		var id capri.BatchID
-		err := query(ctx, s.read, sq.Select("batch_id", "path", "flag").From("task_data").Where("type = 1 AND state = 0").Where(idIn("batch_id", part)).OrderBy("batch_id", "seq"), func(r *sql.Rows) error {
-			c := ConditionRow{Kind: "input"}
-			err := r.Scan(&id, &c.Path, &c.Flag)
-			out[id] = append(out[id], c)
-			return err
-		})
-		if err == nil {
-			err = query(ctx, s.read, sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')").From("tthird_data d").
-				LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
-				Where("d.state = 0").Where(idIn("d.batch_id", part)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
-				c := ConditionRow{Kind: "third_party"}
-				err := r.Scan(&id, &c.Code, &c.Period, &c.BatchNo, &c.Said)
-				out[id] = append(out[id], c)
+		// Side by side: a chain of parents is asked about level by level, and somebody waits for the answer.
+		kinds := make([]map[capri.BatchID][]ConditionRow, 3)
+		read, ctx := errgroup.WithContext(ctx)
+		for i, of := range []func(context.Context, []capri.BatchID) (map[capri.BatchID][]ConditionRow, error){s.unmetInputs, s.unmetThirdParty, s.unmetParents} {
+			read.Go(func() (err error) {
+				kinds[i], err = of(ctx, part)
 				return err
 			})
 		}
-		if err == nil {
-			err = query(ctx, s.read, sq.Select("d.batch_id", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period",
-				"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
-				From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
-				LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").
-				Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1))").
-				Where(idIn("d.batch_id", part)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
-				c := ConditionRow{Kind: "parent", Policy: string(capri.All)}
-				anyone := false
-				err := r.Scan(&id, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish)
-				if anyone {
-					c.Policy = string(capri.Anyone)
-				}
-				out[id] = append(out[id], c)
-				return err
-			})
-		}
-		if err != nil {
+		if err := read.Wait(); err != nil {
 			return nil, s.fault("read unmet conditions", err)
+		}
+		for _, rows := range kinds {
+			for id, list := range rows {
+				out[id] = append(out[id], list...)
+			}
 		}
 	}
 	return out, s.withArchived(ctx, slices.Collect(maps.Values(out))...)
+}
+
+func (s *Store) unmetInputs(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	q := sq.Select("d.batch_id", "d.path", "d.flag", "COALESCE(w.id, 0)", "COALESCE(w.task_id, 0)", "COALESCE(w.period, 0)", "COALESCE(w.batch_no, '')", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)", "COALESCE(t.name, '')").
+		From("task_data d").
+		LeftJoin("task_data o ON o.type = 2 AND o.state IN (0, 1) AND o.path_hash = d.path_hash AND o.path = d.path AND o.flag = d.flag AND o.batch_id <> d.batch_id").
+		LeftJoin("task_work w ON w.id = o.batch_id AND w.latest = 1").LeftJoin("task t ON t.id = w.task_id").
+		Where("d.type = 1 AND d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq", "w.id")
+	err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		var id capri.BatchID
+		c := ConditionRow{Kind: "input"}
+		err := r.Scan(&id, &c.Path, &c.Flag, &c.ParentBatchID, &c.ParentTaskID, &c.Period, &c.BatchNo, &c.ParentState, &c.ParentFinish, &c.Parent)
+		if n := len(out[id]); n > 0 && out[id][n-1].Path == c.Path && out[id][n-1].Flag == c.Flag { // several batches make it
+			if last := &out[id][n-1]; last.ParentBatchID == 0 || last.Succeeded() {
+				*last = c
+			}
+			return err
+		}
+		out[id] = append(out[id], c)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) unmetThirdParty(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	err := query(ctx, s.read, sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')", "COALESCE(i.reported_at, 0)").From("tthird_data d").
+		LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
+		Where("d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+		var id capri.BatchID
+		c := ConditionRow{Kind: "third_party"}
+		err := r.Scan(&id, &c.Code, &c.Period, &c.BatchNo, &c.Said, &c.SaidAt)
+		out[id] = append(out[id], c)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) unmetParents(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	err := query(ctx, s.read, sq.Select("d.batch_id", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period",
+		"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
+		From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
+		LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").
+		Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1))").
+		Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+		var id capri.BatchID
+		c := ConditionRow{Kind: "parent", Policy: string(capri.All)}
+		anyone := false
+		err := r.Scan(&id, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish)
+		if anyone {
+			c.Policy = string(capri.Anyone)
+		}
+		out[id] = append(out[id], c)
+		return err
+	})
+	return out, err
+}
+
+// HeldSince tells since when batches are held.
+func (s *Store) HeldSince(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]capri.Instant, error) {
+	out := map[capri.BatchID]capri.Instant{}
+	for _, part := range chunks(ids, s.d.ChunkRows) {
+		q := sq.Select("e.batch_id", "e.at", "e.held").From("batch_event e").Where(idIn("e.batch_id", part)).OrderBy("e.batch_id", "e.id")
+		err := query(ctx, s.read, q, func(r *sql.Rows) error {
+			var id capri.BatchID
+			var at capri.Instant
+			held := false
+			err := r.Scan(&id, &at, &held)
+			if _, known := out[id]; held && !known {
+				out[id] = at
+			} else if !held {
+				delete(out, id)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, s.fault("look since when batches are held", err)
+		}
+	}
+	return out, nil
+}
+
+// ReadyBefore counts the ready batches that dispatch looks at before one, up to most.
+func (s *Store) ReadyBefore(ctx context.Context, now, latest capri.Instant, b capri.Batch, most int) (int, error) {
+	n := 0
+	q := readyQuery(now, latest, ReadyAfter{}, most).Where("(w.priority < ? OR (w.priority = ? AND (w.schedule_time < ? OR (w.schedule_time = ? AND w.id < ?))))",
+		b.Priority, b.Priority, int64(b.ScheduleTime), int64(b.ScheduleTime), int64(b.ID))
+	_, err := one(ctx, s.read, sq.Select("COUNT(*)").FromSelect(q, "ahead"), &n)
+	return n, s.fault("count what is ready before a batch", err)
+}
+
+// RunningEnd is when a running batch should be done, by what its task is expected to take.
+type RunningEnd struct {
+	Pool string
+	At   capri.Instant // 0: nobody knows
+}
+
+// RunningEnds lists them, up to most.
+func (s *Store) RunningEnds(ctx context.Context, most int) ([]RunningEnd, error) {
+	var out []RunningEnd
+	q := sq.Select("w.pool", "COALESCE(w.start_time, w.assign_time, 0)", "t.expected_minutes").From("task_work w").Join("task t ON t.id = w.task_id").Where(sq.Eq{"w.state": []int{1, 2}}).Limit(uint64(most))
+	err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		var e RunningEnd
+		var from capri.Instant
+		minutes := 0
+		err := r.Scan(&e.Pool, &from, &minutes)
+		if minutes > 0 {
+			e.At = from.Add(time.Duration(minutes) * time.Minute)
+		}
+		out = append(out, e)
+		return err
+	})
+	return out, s.fault("look when running batches end", err)
 }
 
 // AlertRow is a line of the outbox.
