@@ -30,6 +30,7 @@ cron                :
 calendar            : capri cron
 lineage             : capri cron calendar
 placement           : capri
+cascade             : capri cron calendar lineage
 definition/nearest  :
 definition          : capri cron calendar lineage definition/nearest YAML
 alerting            : capri
