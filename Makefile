@@ -70,7 +70,8 @@ golden: ## rewrite the golden files
 	@scripts/golden
 
 soak: ## a cluster under faults, then checked; MINUTES=2 SEED=1
-	@$(GO) test -tags failpoint ./internal/failpoint
+	@scripts/install-servers
+	@scripts/with-servers $(GO) test -tags failpoint ./internal/failpoint ./services/alert
 	@MINUTES=$(MINUTES) SEED=$(SEED) scripts/soak
 
 mutants: ## take one rule away at a time; a named test must notice

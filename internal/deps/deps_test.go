@@ -101,7 +101,7 @@ test/checker/oracle :
 test/checker        : test/checker/oracle SQL
 test/checker/cmd/capri-check : test/checker
 test/checker/cmd/witness : test/checker
-test/soak           : test/checker SQL TOXIPROXY SYS
+test/soak           : test/checker SQL TOXIPROXY SMTP SYS
 
 # the programs: flags and wiring
 cmd/capri           : capri cron calendar lineage birth placement definition alerting conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
@@ -120,6 +120,7 @@ var groups = map[string][]string{
 	"CLI":       {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
 	"YAML":      {"go.yaml.in/yaml/..."},
 	"MAIL":      {"gopkg.in/gomail.v2"},
+	"SMTP":      {"github.com/emersion/go-smtp/..."},
 	"SYNC":      {"golang.org/x/sync/..."},
 	"SYS":       {"golang.org/x/sys/..."},
 	"TOXIPROXY": {"github.com/Shopify/toxiproxy/...", "github.com/rs/zerolog/..."},

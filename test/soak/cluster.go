@@ -61,6 +61,7 @@ type cluster struct {
 	base                  checker.Run // for the clock's conversion
 	database              *mariadb
 	redis                 *redis
+	mail                  *mailbox
 	masters, workers      []*member
 	networks              map[string]*namespace // of workers; none: all share this machine's
 	proxies               bool                  // it is asked for
@@ -151,6 +152,9 @@ func (c *cluster) startServers(ctx context.Context) error {
 	if c.redis, err = newRedis(ctx, filepath.Join(c.dir, "redis")); err != nil {
 		return err
 	}
+	if c.mail, err = newMailbox(); err != nil {
+		return err
+	}
 	return errors.Join(c.database.start(), c.redis.start())
 }
 
@@ -187,7 +191,8 @@ func (c *cluster) real(business int64) int64 {
 // environment of every process: nothing of ours but what is said here.
 func (c *cluster) environment(dsn, redis string) []string {
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "CAPRI_DATABASE_DSN=" + dsn, "CAPRI_REDIS_ADDR=" + redis, "CAPRI_TIMEZONE=" + c.Zone,
-		"CAPRI_NODE_SLOTS=" + strconv.Itoa(c.Slots), "CAPRI_NODE_MEMORY_MB=4096", "CAPRI_WORKER_PASS_ENV=SOAK_NODE"}, c.Limits...)
+		"CAPRI_NODE_SLOTS=" + strconv.Itoa(c.Slots), "CAPRI_NODE_MEMORY_MB=4096", "CAPRI_WORKER_PASS_ENV=SOAK_NODE",
+		"CAPRI_ALERTING_MAIL_SERVER=" + c.mail.link.address, "CAPRI_ALERTING_MAIL_TLS=none", "CAPRI_ALERTING_MAIL_FROM=capri@example.com"}, c.Limits...)
 	if c.base.Speed != 0 {
 		env = append(env, fmt.Sprintf("CAPRI_FAILPOINT_CLOCK=%d %d %d", c.base.BaseReal, c.base.BaseBusiness, c.Speed))
 	}
@@ -283,6 +288,9 @@ func (c *cluster) stopServers() {
 	}
 	if c.redis != nil {
 		c.redis.p.kill()
+	}
+	if c.mail != nil {
+		c.mail.close()
 	}
 }
 

@@ -202,6 +202,10 @@ func soak(ctx context.Context, c *cluster, o options) (bool, error) {
 		rep.wrong("%d batches still run, or could run, and do not get less, %s after the last fault", left, took.Round(time.Second))
 	}
 	rep.Settled, run.Settled, run.SettledMS = took.Milliseconds(), true, took.Milliseconds()
+	told := c.business(time.Now().UnixMilli())
+	if left, err := c.awaitTold(ctx, told, 60*time.Second); err != nil || left > 0 {
+		rep.wrong("nothing is hurt any more, and %d alerts and messages wait to be told: %v", left, err)
+	}
 	stopWatching()
 	background.Wait()
 	for _, m := range c.members() {
@@ -213,6 +217,9 @@ func soak(ctx context.Context, c *cluster, o options) (bool, error) {
 	run.End = c.business(time.Now().UnixMilli())
 	rep.Wrong = append(rep.Wrong, nemesis.errors...)
 	rep.Wrong = append(rep.Wrong, rep.People.Wrong...)
+	if err := rep.told(ctx, c, all, told); err != nil {
+		return false, err
+	}
 	return rep.finish(ctx, c, o, run, watch, nemesis.done)
 }
 
@@ -222,7 +229,7 @@ func (c *cluster) apply(ctx context.Context, all []task) error {
 	if err := os.WriteFile(name, []byte(file(all...)), 0o644); err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"user", "set", "soak", "--mail", "soak@example.com"}, {"task", "apply", "-f", name}} {
+	for _, args := range [][]string{{"user", "set", "soak", "--mail", "soak@example.com"}, {"user", "set", "ops", "--admin", "--mail", "ops@example.com"}, {"task", "apply", "-f", name}} {
 		if out, err := c.api(ctx, c.masters[0], args...); err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
 		}

@@ -64,6 +64,9 @@ var acts = map[string]act{
 		return func() error { return m.fail() }, map[string]string{"shift": shift}, m.fail("local-clock shift=" + shift)
 	},
 	"commit_cut": lostReplies,
+	"alert_crash": func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
+		return func() error { return errors.Join(m.fail(), m.start()) }, nil, m.fail("alert-sent exit")
+	},
 	"plan_slow": func(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
 		return func() error { return m.fail() }, nil, m.fail("plan-assign delay=2s share=0.5", "before-commit delay=100ms share=0.2")
 	},
@@ -135,6 +138,14 @@ var acts = map[string]act{
 		n.c.database.p.kill()
 		return n.c.database.start, nil, nil
 	},
+	"mail_gone": func(n *nemesis, _ context.Context, _ fault, _ *member) (func() error, map[string]string, error) {
+		return n.c.mail.link.heal, nil, n.c.mail.link.cut()
+	},
+	"mail_silent": func(n *nemesis, _ context.Context, _ fault, _ *member) (func() error, map[string]string, error) {
+		return n.c.mail.link.heal, nil, n.c.mail.link.silence()
+	},
+	"mail_later": moody(putsOff),
+	"mail_drops": moody(vanishes),
 	"deadlocks": func(n *nemesis, ctx context.Context, f fault, _ *member) (func() error, map[string]string, error) {
 		ctx, stop := context.WithCancel(ctx)
 		args := map[string]string{}
@@ -224,6 +235,13 @@ func lostReplies(_ *nemesis, _ context.Context, _ fault, m *member) (func() erro
 func crash(_ *nemesis, _ context.Context, _ fault, m *member) (func() error, map[string]string, error) {
 	m.crash()
 	return m.start, nil, nil
+}
+
+func moody(m mood) act {
+	return func(n *nemesis, _ context.Context, _ fault, _ *member) (func() error, map[string]string, error) {
+		n.c.mail.be(m)
+		return func() error { n.c.mail.be(takes); return nil }, nil, nil
+	}
 }
 
 // lockBackwards locks batches in the order that Capri never uses, until ctx ends. It tells how often it lost.
@@ -362,7 +380,7 @@ func (n *nemesis) target(f fault) *member {
 		pool, name = n.c.workers, n.watch.youngestLasting()
 	case f.Role == "any worker":
 		pool = n.c.workers
-	case f.Role == "redis", f.Role == "database":
+	case f.Role == "redis", f.Role == "database", f.Role == "mail":
 		return nil
 	}
 	if f.Spare {

@@ -56,6 +56,7 @@ var kinds = []kind{
 	{"master_slow", "master", brief, 5 * second, 10 * second, leaders},
 	{"master_clock", "master", brief, 8 * second, 15 * second, leaders}, // an hour forward or back
 	{"commit_cut", "master", brief, 5 * second, 10 * second, leaders},
+	{"alert_crash", "master", brief, 5 * second, 10 * second, []string{"leader of alert"}}, // when a message is sent, and not noted yet
 	{"plan_slow", "master", brief, 5 * second, 10 * second, []string{"leader of dispatch"}},
 
 	{"worker_kill_long", "worker", shimAlone, 43 * second, 48 * second, lasting},
@@ -79,6 +80,10 @@ var kinds = []kind{
 	{"redis_slow", "server", brief, 5 * second, 10 * second, []string{"redis"}},
 	{databaseKill, "server", brief, 1 * second, 5 * second, []string{"database"}},
 	{"deadlocks", "server", brief, 5 * second, 12 * second, []string{"database"}},
+	{"mail_gone", "server", brief, 3 * second, 8 * second, []string{"mail"}},
+	{"mail_silent", "server", brief, 3 * second, 8 * second, []string{"mail"}},
+	{"mail_later", "server", brief, 2 * second, 5 * second, []string{"mail"}},
+	{"mail_drops", "server", brief, 2 * second, 5 * second, []string{"mail"}}, // takes a mail and does not say so
 }
 
 const databaseKill = "database_kill"

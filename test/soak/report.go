@@ -81,6 +81,7 @@ type report struct {
 	AlertsDue    int            `json:"alerts_checked"`
 	AlertsWrong  int            `json:"alerts_wrong"`
 	Alerts       map[string]int `json:"alerts_raised"`
+	Telling      telling        `json:"alerts_told"`
 	Repairs      int            `json:"recount_repairs"`
 	Settled      int64          `json:"settled_ms"`
 	DatabaseAway int64          `json:"database_away_ms"`
@@ -398,6 +399,8 @@ func (r *report) print(w io.Writer) {
 		line("closest successor", "%s after the end of the job before it (%d successors)", ms(*r.Closest), r.Succeed)
 	}
 	line("alerts", "%s; %d checked, %d wrong", counts(r.Alerts), r.AlertsDue, r.AlertsWrong)
+	line("timeout alert leaves", "after it is due: %s, and %d of incidents that people knew of", r.Telling.Timeouts, r.Telling.Attached)
+	line("alerts told", "%s", r.Telling)
 	line("recount repairs", "%d", r.Repairs)
 	line("database away", "%s", ms(r.DatabaseAway))
 	line("settled", "after %s", ms(r.Settled))

@@ -72,3 +72,15 @@ func TestALongFault_counts_as_decided_where_the_leader_of_attempts_stayed_until_
 	})
 	require.Equal(t, longFaults{Times: 3, Steady: 2, Decided: 1}, r.Long)
 }
+
+func TestATimeoutsAlert_leaves_after_the_look_at_the_wall_clock_and_what_follows_in_real_time(t *testing.T) {
+	c := &cluster{}
+	c.base.Speed, c.base.BaseReal, c.base.BaseBusiness = 60, 1_000_000, 600_000
+	c.Speed = 60
+	// Due at the full minute, looked for ten seconds later, which is a sixth of a real second; a real second until it is there.
+	require.Equal(t, int64(11_000), c.leaves(660_000, c.real(670_000)+1000))
+	require.Equal(t, int64(1000), c.leaves(670_000, c.real(670_000)+1000), "due when it looks")
+	require.Equal(t, int64(60_000), c.leaves(671_000, c.real(730_000)+1000))
+	require.Equal(t, map[string]map[string]int64{"a": {"dependency_timeout": 20, "output_timeout": 40}, "b": {}},
+		limitsOf([]task{{name: "a", yaml: "limits: {dependency_timeout_minutes: 20, output_timeout_minutes: 40}"}, {name: "b"}}))
+}

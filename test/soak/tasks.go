@@ -61,7 +61,7 @@ var shapes = []shape{
 	}},
 	{"third", 5, func(m *maker) string {
 		m.third = "code_" + m.name
-		return m.as("hour", m.sleep(50, 500), "third_party: [{code: "+m.third+"}]")
+		return m.as("hour", m.sleep(50, 500), "third_party: [{code: "+m.third+"}]", "limits: {dependency_timeout_minutes: 15}")
 	}},
 	{"fails", 3, func(m *maker) string { // for good
 		return m.as("hour", `sh -c "sleep 0.2; exit 3"`, "retry: {failed: 1, failed_interval_s: 90}")
