@@ -37,7 +37,7 @@ const (
 	mostSubject = 180
 	mostSpoken  = 400
 	mostWebhook = 1000
-	mostOthers  = 10
+	mostOthers  = 30
 	mostPeople  = 10
 )
 
@@ -45,7 +45,7 @@ const (
 var mailShapes = []shape{
 	{name: 200, detail: 6 << 10, others: mostOthers, link: true},
 	{name: 200, detail: 2 << 10, others: mostOthers, link: true},
-	{name: 100, detail: 500, others: mostOthers, link: true},
+	{name: 100, detail: 500, others: 10, link: true},
 	{name: 60, others: 3, link: true},
 }
 
