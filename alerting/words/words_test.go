@@ -122,15 +122,15 @@ func TestNothing_known_is_still_a_message(t *testing.T) {
 	}
 }
 
-func TestMore_than_ten_others_are_counted(t *testing.T) {
+func TestMore_than_thirty_others_are_counted(t *testing.T) {
 	f := night(t, alerting.New)
-	f.Others, f.Alerts = nil, 30
-	for range 25 {
+	f.Others, f.Alerts = nil, 60
+	for range 45 {
 		f.Others = append(f.Others, "something else")
 	}
 	text := words(t, "en", "").Message(alerting.Mail, f).Text
-	require.Equal(t, 10, strings.Count(text, "- something else\n"))
-	require.Contains(t, text, "- and 19 more\n")
+	require.Equal(t, 30, strings.Count(text, "- something else\n"))
+	require.Contains(t, text, "- and 29 more\n")
 }
 
 func TestA_zone_is_named_and_the_two_equal_hours_differ(t *testing.T) {
@@ -498,4 +498,19 @@ func harmless(f *alerting.Facts) alerting.Facts {
 		out.Others = append(out.Others, "x")
 	}
 	return out
+}
+
+func TestA_digest_says_how_many_incidents_it_is_about_and_where_the_rest_is(t *testing.T) {
+	f := alerting.Facts{Stage: alerting.Digest, Level: capri.Severe, Kind: "raised", Title: "disk full", Alerts: 50, Zone: time.UTC}
+	for range 49 {
+		f.Others = append(f.Others, "something else")
+	}
+	for name, want := range map[string][]string{"en": {"Severe, 50 incidents: disk full and others", "The others (50 incidents in all):", "and 19 more: capri alert list"},
+		"zh": {"严重·共 50 个事件：", "其他事件（共 50 个）：", "另有 19 个：capri alert list"}} {
+		m := words(t, name, "").Message(alerting.Mail, f)
+		require.Contains(t, m.Subject, want[0])
+		for _, text := range []string{want[1], want[2]} {
+			require.Contains(t, m.Text, text)
+		}
+	}
 }

@@ -357,8 +357,9 @@ func (w *world) silence(x store.Silence) int64 {
 
 func TestA_silence_covers_its_own_alerts_and_no_others_of_the_incident(t *testing.T) {
 	each(t, func(w *world) {
-		known := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "known", "alice", true })
-		other := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "other", "ops", true })
+		only := capri.AlertRules{OwnerOnly: true}
+		known := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert = "known", "alice", only })
+		other := w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert = "other", "bob", only })
 		w.silence(store.Silence{Task: "known"})
 		failed := func(mark int, task *capri.Task) capri.Alert {
 			return capri.Alert{Key: fmt.Sprintf("generate_failed:3:%d:%d", mark, task.ID), Level: capri.Important, Kind: "generate_failed", Task: task.ID, Title: task.Name}
@@ -366,15 +367,34 @@ func TestA_silence_covers_its_own_alerts_and_no_others_of_the_incident(t *testin
 		w.raise(failed(1000, known), failed(1000, other))
 		w.deliver()
 		require.Len(t, w.incidents(true), 1)
-		require.Equal(t, []string{"ops@x new: known (2 alerts, 0 wait)", "pat@x new: known (2 alerts, 0 wait)"}, w.mail.read(), "the other task's people hear of theirs")
+		require.Equal(t, []string{"bob@x new: known (2 alerts, 0 wait)"}, w.mail.read(), "the other task's people hear of theirs")
 		// What is still open when the silence is over is told to whoever was kept from it.
 		w.Clock.Advance(59 * time.Minute)
-		w.raise(failed(1000, w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert.DefaultRules = "third", "ops", true })))
+		w.raise(failed(1000, w.Task(t, func(s *capri.Spec) { s.Name, s.Owner, s.Alert = "third", "bob", only })))
 		w.deliver()
 		require.Empty(t, w.mail.read(), "they know")
 		w.Clock.Advance(2 * time.Minute)
 		w.deliver()
 		require.Contains(t, strings.Join(w.mail.read(), "\n"), "alice@x new: known (3 alerts")
+	})
+}
+
+func TestWho_acknowledges_the_failures_of_a_mark_speaks_for_his_own_department(t *testing.T) {
+	each(t, func(w *world) {
+		var failed []capri.Alert
+		for n, owner := range []string{"alice", "bob", "ops"} { // of dw, dw, ops
+			task := w.Task(t, func(s *capri.Spec) { s.Owner, s.Alert.DefaultRules = owner, true })
+			failed = append(failed, capri.Alert{Key: fmt.Sprintf("generate_failed:3:1000:%d", task.ID), Level: capri.Important, Kind: "generate_failed", Task: task.ID, Title: fmt.Sprint("no batch ", n)})
+		}
+		w.raise(failed...)
+		w.deliver()
+		require.Equal(t, []string{"alice@x new: no batch 0 (2 alerts, 0 wait)", "bob@x new: no batch 0 (2 alerts, 0 wait)", "ops@x new: no batch 2 (1 alerts, 0 wait)", "pat@x new: no batch 2 (1 alerts, 0 wait)"}, w.mail.read())
+		open := w.incidents(true)
+		require.Len(t, open, 2, "one for each department")
+		w.Write(func(tx *store.Tx) error { return tx.Acknowledge(open[0].ID, "alice") })
+		w.Clock.Advance(31 * time.Minute)
+		w.deliver()
+		require.Equal(t, []string{"ops@x again: no batch 2 (1 alerts, 0 wait)", "pat@x again: no batch 2 (1 alerts, 0 wait)"}, w.mail.read(), "nobody looks after theirs")
 	})
 }
 

@@ -19,8 +19,8 @@ type cause struct {
 // Causes of alerts that are about no batch. A kind that is not here is a cause by itself: all nodes that are lost, all
 // probes that fail within the time of an incident are told of together.
 var causes = map[string]func(a *store.AlertRow) string{
-	// Failures of a mark: generate_failed:<period>:<mark>:<task>. The warning that they are many is of the system: others
-	// are told of it, and it climbs where nobody acknowledges it.
+	// Failures of a mark: generate_failed:<period>:<mark>:<task>; see shared. The warning that they are many is of the
+	// system: others are told of it, and it climbs where nobody acknowledges it.
 	"generate_failed":      func(a *store.AlertRow) string { return "generate:" + fields(a.Key, 1, 3) },
 	"generate_many_failed": func(a *store.AlertRow) string { return a.Key },
 	"probe_failed":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) }, // probe_failed:<name>:<time>
@@ -29,6 +29,10 @@ var causes = map[string]func(a *store.AlertRow) string{
 	"message_given_up":     func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
 	"channel_down":         func(a *store.AlertRow) string { return fields(a.Key, 0, 2) },
 }
+
+// shared are the kinds whose cause is of many tasks: each department has an incident of its own, since who acknowledges it
+// speaks for his own and not for the owners of tasks that he does not know.
+var shared = map[string]bool{"generate_failed": true}
 
 // withoutHour takes the hour off a key that ends in one: what goes on in the next hour is the same trouble.
 func withoutHour(key string) string {
@@ -49,8 +53,8 @@ func fields(key string, from, to int) string {
 }
 
 // causesOf finds the cause of each alert. An alert of a batch that waits is traced to what it waits for in the end, so that one
-// failed root with hundreds behind it is one incident.
-func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]cause, error) {
+// failed root with hundreds behind it is one incident. side says whose an alert is.
+func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow, side func(*store.AlertRow) string) ([]cause, error) {
 	var ids []capri.BatchID
 	for _, a := range alerts {
 		if a.Batch != 0 && !store.IsNotice(a.Kind) {
@@ -74,6 +78,9 @@ func causesOf(ctx context.Context, s *store.Store, alerts []store.AlertRow) ([]c
 			}
 		case of != nil:
 			list[i] = cause{name: of(a), task: a.Task}
+			if shared[a.Kind] {
+				list[i].name += ":" + side(a)
+			}
 		case a.Task != 0:
 			list[i] = cause{name: fmt.Sprintf("task:%d:%s", a.Task, a.Kind), task: a.Task}
 		default:

@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -134,15 +135,9 @@ func address(channel, to, person string) string { return channel + " " + to + " 
 
 func (f *Filing) desk(ctx context.Context, t services.Turn, s settings, alerts []store.AlertRow) (*desk, error) {
 	d := &desk{f: f, now: t.Now, s: s, was: map[int64]store.Incident{}, open: map[string]*filing{}}
-	var err error
-	if d.causes, err = causesOf(ctx, f.Store, alerts); err != nil {
-		return nil, err
-	}
-	var names []string
 	var ids []capri.BatchID
 	tasks := map[capri.TaskID]bool{}
-	for i, a := range alerts {
-		names = append(names, d.causes[i].name)
+	for _, a := range alerts {
 		tasks[a.Task] = true
 		if a.Batch != 0 {
 			ids = append(ids, a.Batch)
@@ -151,6 +146,14 @@ func (f *Filing) desk(ctx context.Context, t services.Turn, s settings, alerts [
 	delete(tasks, 0)
 	if err := d.know(ctx, ids, slices.Collect(maps.Keys(tasks))); err != nil {
 		return nil, err
+	}
+	var err error
+	if d.causes, err = causesOf(ctx, f.Store, alerts, d.side); err != nil {
+		return nil, err
+	}
+	names := make([]string, len(alerts))
+	for i := range alerts {
+		names[i] = d.causes[i].name
 	}
 	if d.silences, err = f.Store.Silences(ctx, t.Now); err != nil {
 		return nil, err
@@ -210,6 +213,15 @@ func (d *desk) taskOf(a *store.AlertRow) *capri.Task {
 		return t
 	}
 	return nil
+}
+
+// side is the department that a task's alert is of, or its owner who has none.
+func (d *desk) side(a *store.AlertRow) string {
+	t := d.taskOf(a)
+	if t == nil {
+		return ""
+	}
+	return cmp.Or(d.people.Persons[t.Owner].Department, t.Owner)
 }
 
 // take files one alert.

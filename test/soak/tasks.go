@@ -61,7 +61,8 @@ var shapes = []shape{
 	}},
 	{"third", 5, func(m *maker) string {
 		m.third = "code_" + m.name
-		return m.as("hour", m.sleep(50, 500), "third_party: [{code: "+m.third+"}]", "limits: {dependency_timeout_minutes: 15}")
+		return m.as("hour", m.sleep(50, 500), "third_party: [{code: "+m.third+"}]",
+			fmt.Sprintf("limits: {dependency_timeout_minutes: %d}", 4+len(m.made)%10*5)) // their alerts are spread over the hour
 	}},
 	{"fails", 3, func(m *maker) string { // for good
 		return m.as("hour", `sh -c "sleep 0.2; exit 3"`, "retry: {failed: 1, failed_interval_s: 90}")
