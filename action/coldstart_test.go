@@ -139,7 +139,7 @@ func TestColdStart_leaves_unfinished_ones_alone_and_tells_admins(t *testing.T) {
 		again, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"day 20261118 exists", "day 20261119 left_alone"}, did(again))
-		alerts, err := w.Store.Alerts(w.Ctx, 0, 10)
+		alerts, err := w.Store.Alerts(w.Ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, alerts, 1)
 		assert.Equal(t, "cold_start_left_alone", alerts[0].Kind)

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"capri"
+	"capri/auth"
 	"capri/birth"
 	"capri/cron"
 	"capri/definition"
@@ -19,6 +21,7 @@ import (
 // ApplyRequest asks to make the tasks of some files what the store holds.
 type ApplyRequest struct {
 	Sources []definition.Source
+	By      *auth.Principal // whose rights count; nil: Capri's own, as with the sample
 	DryRun  bool
 	Prune   bool     // delete what the files no longer have, in groups that occur in them
 	Confirm []string // the names that Prune may delete
@@ -141,10 +144,72 @@ func (a *Actions) plan(ctx context.Context, r ApplyRequest) (*edit, error) {
 		}
 		e.saves = append(e.saves, store.TaskSave{Task: &capri.Task{Spec: spec}})
 	}
+	if err := a.allowed(ctx, r.By, e, known); err != nil {
+		return e, err
+	}
 	slices.Sort(e.out.Created)
 	slices.Sort(e.out.Unchanged)
 	slices.SortFunc(e.out.Changed, func(x, y TaskChange) int { return strings.Compare(x.Task, y.Task) })
 	return e, nil
+}
+
+// allowed decides whether somebody may make an edit: what it changes or deletes has to be his, and so has what comes of it,
+// or a task could be taken over, or its commands be run with the rights of somebody else.
+func (a *Actions) allowed(ctx context.Context, by *auth.Principal, e *edit, known definition.Known) error {
+	if by == nil || by.Everywhere(auth.TaskEdit) {
+		return nil
+	}
+	// Who takes up a deleted name takes its batches and their logs over.
+	revived, err := a.store.WhoseTasks(ctx, e.out.Created)
+	if err != nil {
+		return err
+	}
+	object := func(name, owner, app, what string) auth.Object {
+		return auth.Object{What: fmt.Sprintf("task %q%s", name, what), Owner: owner, Department: known.Owners[owner], App: app}
+	}
+	var are, become []auth.Object
+	for _, t := range e.deleted {
+		are = append(are, object(t.Name, t.Owner, t.App, ""))
+	}
+	for _, s := range e.saves {
+		old, exists := e.old[s.Name], false
+		if w, was := revived[s.Name]; was {
+			are, exists = append(are, auth.TaskObject(w)), true
+		} else if old != nil {
+			are, exists = append(are, object(old.Name, old.Owner, old.App, "")), true
+		}
+		if exists && old != nil && old.Owner == s.Owner {
+			continue
+		}
+		become = append(become, object(s.Name, s.Owner, by.Name, ", if it is given to "+cmp.Or(s.Owner, "nobody")))
+	}
+	if err := by.MayAll(auth.TaskEdit, are); errors.Is(err, capri.ErrNotFound) {
+		return capri.Forbidden("a name in these files is taken by a task that %s may not see: choose others", by.Name)
+	} else if err != nil {
+		return err
+	}
+	if err := by.MayAll(auth.TaskEdit, become); errors.Is(err, capri.ErrNotFound) {
+		return capri.Forbidden("%s may not give tasks to owners for whom he may not change them", by.Name)
+	} else if err != nil {
+		return err
+	}
+	return mayRunAs(by, e, known)
+}
+
+// mayRunAs refuses jobs under a system account that is granted to the owner and not to who writes the job: editing a
+// colleague's task would be a way to his account.
+func mayRunAs(by *auth.Principal, e *edit, known definition.Known) error {
+	for _, s := range e.saves {
+		account, old := s.Job.Account, e.old[s.Name]
+		if account == "" || old != nil && definition.Equal(&capri.Spec{Job: old.Job}, &capri.Spec{Job: s.Job}) {
+			continue
+		}
+		if !known.Grants[definition.Grant{Account: account, User: by.Name}] &&
+			(by.Department == "" || !known.Grants[definition.Grant{Account: account, Department: by.Department}]) {
+			return capri.Forbidden("task %q runs as the system account %s, which is not granted to %s: its owner or an admin may change what it runs", s.Name, account, by.Name)
+		}
+	}
+	return nil
 }
 
 // read takes in all that definitions are checked against.
@@ -637,8 +702,8 @@ func (a *Actions) deleteTask(ctx context.Context, who, name string) error {
 }
 
 // Export writes tasks as a file that applies back to no change.
-func (a *Actions) Export(ctx context.Context, group string, names []string) ([]byte, error) {
-	tasks, err := a.store.Tasks(ctx, store.TaskFilter{Group: group, Names: names})
+func (a *Actions) Export(ctx context.Context, seen *store.Seen, group string, names []string) ([]byte, error) {
+	tasks, err := a.store.Tasks(ctx, store.TaskFilter{Group: group, Names: names, Seen: seen})
 	if err != nil {
 		return nil, err
 	}

@@ -198,10 +198,10 @@ func TestDelete_refuses_a_parent_and_takes_a_leaf(t *testing.T) {
 func TestExport_applies_back_to_no_change(t *testing.T) {
 	w := actiontest.SQLite(t)
 	w.Apply(two)
-	data, err := w.Actions.Export(w.Ctx, "g", nil)
+	data, err := w.Actions.Export(w.Ctx, nil, "g", nil)
 	require.NoError(t, err)
 	assert.Len(t, w.Apply(string(data)).Unchanged, 2)
-	_, err = w.Actions.Export(w.Ctx, "", []string{"up", "nothing"})
+	_, err = w.Actions.Export(w.Ctx, nil, "", []string{"up", "nothing"})
 	assert.ErrorIs(t, err, capri.ErrNotFound)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
@@ -43,6 +44,11 @@ func (s *server) alertOperations() {
 type raiseInput struct{ Body wire.NewAlert }
 
 func (s *server) raise(ctx context.Context, in *raiseInput) (*none, error) {
+	if in.Body.Task != "" {
+		if err := s.mayTasks(ctx, auth.AlertRaise, in.Body.Task); err != nil {
+			return nil, err
+		}
+	}
 	return nil, s.Actions.RaiseAlert(ctx, who(ctx), action.AlertSpec{Level: in.Body.Level, Title: in.Body.Title, Text: in.Body.Text, Key: in.Body.Key, Task: in.Body.Task})
 }
 
@@ -56,7 +62,7 @@ func (s *server) incidents(ctx context.Context, in *incidentsInput) (*pageOutput
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.Store.Incidents(ctx, !in.All, before, in.Limit+1)
+	rows, err := s.Store.Incidents(ctx, seen(ctx, auth.AlertRead), !in.All, before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +94,7 @@ type incidentInput struct {
 }
 
 func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.IncidentDetail], error) {
-	row, err := s.Store.Incident(ctx, in.ID)
+	row, err := s.mayIncident(ctx, auth.AlertRead, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +107,11 @@ func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.In
 	if err != nil {
 		return nil, err
 	}
-	if out.First, err = s.wireAlerts(ctx, alerts[in.ID]); err != nil {
+	first, err := s.seenAlerts(ctx, alerts[in.ID])
+	if err != nil {
+		return nil, err
+	}
+	if out.First, err = s.wireAlerts(ctx, first); err != nil {
 		return nil, err
 	}
 	messages, err := s.Store.DeliveriesOf(ctx, in.ID)
@@ -116,7 +126,35 @@ func (s *server) incident(ctx context.Context, in *incidentInput) (*body[wire.In
 	return answer(out), err
 }
 
+// mayIncident finds an incident that the caller may do something with. One of the whole system is everybody's.
+func (s *server) mayIncident(ctx context.Context, act auth.Act, id int64) (store.Incident, error) {
+	row, err := s.Store.Incident(ctx, id)
+	if err != nil {
+		return row, err
+	}
+	return row, s.mayTaskOf(ctx, act, row.Task, fmt.Sprintf("incident %d", id))
+}
+
+// seenAlerts leaves out what the caller may not see: an incident of one cause may hold alerts of many tasks.
+func (s *server) seenAlerts(ctx context.Context, rows []store.AlertRow) ([]store.AlertRow, error) {
+	p := auth.From(ctx)
+	if p.Everywhere(auth.AlertRead) {
+		return rows, nil
+	}
+	ids := make([]capri.TaskID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.Task
+	}
+	whose, err := s.Store.WhoseTaskIDs(ctx, ids)
+	return slices.DeleteFunc(rows, func(r store.AlertRow) bool {
+		return r.Task != 0 && p.May(auth.AlertRead, auth.TaskObject(whose[r.Task])) != nil
+	}), err
+}
+
 func (s *server) acknowledge(ctx context.Context, in *incidentInput) (*none, error) {
+	if _, err := s.mayIncident(ctx, auth.IncidentAck, in.ID); err != nil {
+		return nil, err
+	}
 	return nil, s.Actions.AcknowledgeIncident(ctx, who(ctx), in.ID)
 }
 
@@ -126,6 +164,23 @@ func (s *server) silences(ctx context.Context, _ *none) (*body[[]wire.Silence], 
 		return nil, err
 	}
 	rows, err := s.Store.Silences(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	if p := auth.From(ctx); !p.Everywhere(auth.AlertRead) {
+		names := make([]string, len(rows))
+		for i, x := range rows {
+			names[i] = x.Task
+		}
+		whose, err := s.Store.WhoseTasks(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		rows = slices.DeleteFunc(rows, func(x store.Silence) bool {
+			w, named := whose[x.Task]
+			return named && p.May(auth.AlertRead, auth.TaskObject(w)) != nil
+		})
+	}
 	out := make([]wire.Silence, len(rows))
 	for i, x := range rows {
 		out[i] = wire.Silence{ID: x.ID, Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: x.Until.In(s.Zone).Format(time.RFC3339), CreatedBy: x.CreatedBy,
@@ -141,6 +196,9 @@ func (s *server) silence(ctx context.Context, in *silenceInput) (*body[wire.Sile
 	if err != nil {
 		return nil, err
 	}
+	if err := s.maySilence(ctx, store.Silence{Task: in.Body.Task, Group: in.Body.Group, Kind: in.Body.Kind}); err != nil {
+		return nil, err
+	}
 	x := in.Body
 	// What is answered is what stands, and not what somebody says of it.
 	x.Until, x.CreatedBy, x.CreatedAt = until.In(s.Zone).Format(time.RFC3339), who(ctx), nil
@@ -149,6 +207,15 @@ func (s *server) silence(ctx context.Context, in *silenceInput) (*body[wire.Sile
 }
 
 func (s *server) endSilence(ctx context.Context, in *incidentInput) (*none, error) {
+	x, err := s.Store.Silence(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if x.CreatedBy != who(ctx) {
+		if err := s.maySilence(ctx, x); err != nil {
+			return nil, err
+		}
+	}
 	return nil, s.Actions.EndSilence(ctx, who(ctx), in.ID)
 }
 

@@ -143,6 +143,7 @@ func TestWhatIsWrongWithAnAlertOrASilence_is_named_with_its_cure(t *testing.T) {
 
 func TestAlertOperations_need_their_roles(t *testing.T) {
 	r := alerted(t, actiontest.SQLite(t))
+	r.Apply(some)
 	ack := fmt.Sprintf("/incidents/%d/ack", r.incident("x"))
 	for _, c := range []struct {
 		role               auth.Role
@@ -155,8 +156,15 @@ func TestAlertOperations_need_their_roles(t *testing.T) {
 		{auth.ReadOnly, "DELETE", "/silences/1", "", 403},
 		{auth.Member, "POST", "/alerts/test", `{"channel":"mail"}`, 403},
 		{"", "GET", "/incidents", "", 401},
-		{auth.Member, "POST", "/silences", `{"kind":"big_task","reason":"x","until":"2026-11-21"}`, 201},
+		{auth.Member, "POST", "/silences", `{"kind":"big_task","reason":"x","until":"2026-11-21"}`, 403}, // of everybody's tasks
+		{auth.Member, "POST", "/silences", `{"task":"*y","reason":"x","until":"2026-11-21"}`, 404},
+		{auth.Member, "POST", "/silences", `{"group":"no*","reason":"x","until":"2026-11-21"}`, 403},
+		{auth.Member, "POST", "/silences", `{"task":"day","reason":"x","until":"2026-11-21"}`, 201},
+		{auth.Member, "POST", "/silences", `{"group":"g","kind":"big_task","reason":"x","until":"2026-11-21"}`, 201},
 		{auth.Member, "DELETE", "/silences/1", "", 204},
+		{auth.Admin, "POST", "/silences", `{"kind":"big_task","reason":"x","until":"2026-11-21"}`, 201},
+		{auth.Member, "DELETE", "/silences/3", "", 403},
+		{auth.Member, "DELETE", "/silences/4", "", 404},
 		{auth.Member, "POST", ack, "", 204},
 	} {
 		rec := r.ask(c.role, c.method, wire.Prefix+c.path, c.body)
@@ -193,11 +201,11 @@ func TestAnIncident_is_acknowledged_by_whoever_is_first_and_not_once_it_is_over(
 func TestASilence_says_who_made_it_and_ends(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := alerted(t, w)
-		rec := r.ask(auth.Member, "POST", wire.Prefix+"/silences", `{"id":77,"group":"night*","kind":"big_task","reason":"we know","until":"2026-11-21 12:00","created_by":"somebody else"}`)
+		rec := r.ask(auth.Admin, "POST", wire.Prefix+"/silences", `{"id":77,"group":"night*","kind":"big_task","reason":"we know","until":"2026-11-21 12:00","created_by":"somebody else"}`)
 		require.Equal(t, 201, rec.Code, rec.Body.String())
 		var made wire.Silence
 		require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &made))
-		assert.Equal(t, []any{int64(1), "night*", "big_task", "2026-11-21T12:00:00Z", "app_member"}, []any{made.ID, made.Group, made.Kind, made.Until, made.CreatedBy})
+		assert.Equal(t, []any{int64(1), "night*", "big_task", "2026-11-21T12:00:00Z", "app_admin"}, []any{made.ID, made.Group, made.Kind, made.Until, made.CreatedBy})
 		var list []wire.Silence
 		r.read(&list, auth.ReadOnly, "/silences")
 		require.Len(t, list, 1)
@@ -205,7 +213,7 @@ func TestASilence_says_who_made_it_and_ends(t *testing.T) {
 		list[0].CreatedAt = nil
 		assert.Equal(t, made, list[0])
 
-		require.Equal(t, 201, r.ask(auth.Member, "POST", wire.Prefix+"/silences", `{"kind":"raised","reason":"a test","until":"2026-11-21"}`).Code)
+		require.Equal(t, 201, r.ask(auth.Admin, "POST", wire.Prefix+"/silences", `{"kind":"raised","reason":"a test","until":"2026-11-21"}`).Code)
 		x := r.detail(r.incident("quiet"))
 		assert.Equal(t, "a test", x.Silenced)
 		assert.Empty(t, x.Messages)

@@ -57,6 +57,11 @@ func newRig(t testing.TB, w *actiontest.World) *rig {
 		require.NoError(t, err)
 		r.keys[role] = key
 	}
+	// The member's key works for the user of its name, a colleague of alice, who owns the tasks.
+	require.NoError(t, w.Actions.SaveDepartment(w.Ctx, actiontest.Who, store.Department{Name: "dw"}))
+	for _, user := range []string{"alice", "app_member"} {
+		require.NoError(t, w.Actions.SaveUser(w.Ctx, actiontest.Who, store.User{Name: user, Department: "dw", Enabled: true}))
+	}
 	r.handler = api.New(api.Options{Store: w.Store, Actions: w.Actions, Version: "test", Logs: logs{}, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	return r
 }

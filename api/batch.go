@@ -39,9 +39,9 @@ func (s *server) batchOperations() {
 	register(s, auth.LogRead, http.MethodGet, "/batches/{id}/logs", "logs", "A piece of what a batch's job wrote", s.logs, func(op *huma.Operation) {
 		op.Responses = map[string]*huma.Response{"200": {Description: "bytes as they were written", Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}}}
 	})
-	register(s, auth.BatchKill, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(s.Actions.Kill))
-	register(s, auth.BatchHold, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(s.Actions.Hold))
-	register(s, auth.BatchHold, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(s.Actions.Release))
+	register(s, auth.BatchKill, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(auth.BatchKill, s.Actions.Kill))
+	register(s, auth.BatchHold, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(auth.BatchHold, s.Actions.Hold))
+	register(s, auth.BatchHold, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(auth.BatchHold, s.Actions.Release))
 	register(s, auth.QualityAnswer, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
 	register(s, auth.AttemptReport, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent))
 	register(s, auth.AttemptReport, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent))
@@ -50,9 +50,9 @@ func (s *server) batchOperations() {
 }
 
 func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Batch], error) {
-	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
+	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Seen: seen(ctx, auth.BatchRead), Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
 	if in.Task != "" {
-		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true}) // its batches are still there
+		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true, Seen: f.Seen}) // its batches are still there
 		if err != nil {
 			return nil, err
 		}
@@ -70,6 +70,11 @@ func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Ba
 			f.FinishStates = []capri.FinishState{finish}
 		default:
 			return nil, capri.Invalid("state", in.State, "waiting, assigned, running, finished, none, success, failed, killed, dependency_timeout, output_timeout or skipped")
+		}
+	}
+	if in.BeforeID != 0 { // a position in a list is one that the caller has seen
+		if err := s.mayBatches(ctx, auth.BatchRead, f.BeforeID); err != nil {
+			return nil, err
 		}
 	}
 	if err := s.timeRange(in, &f); err != nil {
@@ -115,6 +120,9 @@ func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) error {
 }
 
 func (s *server) batch(ctx context.Context, in *idInput) (*body[wire.BatchDetail], error) {
+	if err := s.mayBatches(ctx, auth.BatchRead, capri.BatchID(in.ID)); err != nil {
+		return nil, err
+	}
 	row, err := s.Store.Batch(ctx, capri.BatchID(in.ID))
 	if err != nil {
 		return nil, err
@@ -195,6 +203,9 @@ func (s *server) attempts(events []store.Event) []wire.Attempt {
 }
 
 func (s *server) why(ctx context.Context, in *idInput) (*body[wire.Why], error) {
+	if err := s.mayBatches(ctx, auth.BatchRead, capri.BatchID(in.ID)); err != nil {
+		return nil, err
+	}
 	a, err := why.Explain(ctx, s.Store, s.Actions.Calendar(), capri.BatchID(in.ID))
 	if err != nil {
 		return nil, err
@@ -227,6 +238,9 @@ type logOutput struct {
 }
 
 func (s *server) logs(ctx context.Context, in *logInput) (*logOutput, error) {
+	if err := s.mayBatches(ctx, auth.LogRead, capri.BatchID(in.ID)); err != nil {
+		return nil, err
+	}
 	row, err := s.Store.Batch(ctx, capri.BatchID(in.ID))
 	if err != nil {
 		return nil, err
@@ -254,8 +268,11 @@ func (s *server) logs(ctx context.Context, in *logInput) (*logOutput, error) {
 type idsInput struct{ Body wire.IDs }
 
 // changing makes a handler of kill, hold and release, which differ in nothing else.
-func (s *server) changing(do func(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]action.BatchResult, error)) func(context.Context, *idsInput) (*body[[]wire.IDResult], error) {
+func (s *server) changing(act auth.Act, do func(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]action.BatchResult, error)) func(context.Context, *idsInput) (*body[[]wire.IDResult], error) {
 	return func(ctx context.Context, in *idsInput) (*body[[]wire.IDResult], error) {
+		if err := s.mayBatches(ctx, act, in.Body.IDs...); err != nil {
+			return nil, err
+		}
 		results, err := do(ctx, who(ctx), in.Body.IDs, in.Body.Reason)
 		if err != nil {
 			return nil, err
@@ -275,10 +292,15 @@ type qualityInput struct {
 
 // quality takes a verdict. Without the number of a question it is a person's, who overrules whoever is asked.
 func (s *server) quality(ctx context.Context, in *qualityInput) (*none, error) {
+	act := auth.QualityAnswer
 	if in.Body.Ask == 0 {
-		if err := auth.From(ctx).May(auth.QualityJudge, auth.Object{}); err != nil {
-			return nil, err
-		}
+		act = auth.QualityJudge
+	}
+	if err := auth.From(ctx).Reaches(act); err != nil {
+		return nil, err
+	}
+	if err := s.mayBatches(ctx, act, capri.BatchID(in.ID)); err != nil {
+		return nil, err
 	}
 	return nil, s.Actions.QualityVerdict(ctx, who(ctx), capri.BatchID(in.ID), in.Body.Ask, in.Body.Verdict, in.Body.Reason)
 }

@@ -344,6 +344,9 @@ type alertGrantInput struct {
 }
 
 func (s *server) grantAlert(ctx context.Context, in *alertGrantInput) (*none, error) {
+	if err := s.mayTasks(ctx, auth.AlertGrant, in.Name); err != nil {
+		return nil, err
+	}
 	if err := sameName(in.User, in.Body.User); err != nil {
 		return nil, err
 	}
@@ -354,5 +357,8 @@ func (s *server) revokeAlert(ctx context.Context, in *struct {
 	Name string `path:"name" maxLength:"200"`
 	User string `path:"user" maxLength:"400"`
 }) (*none, error) {
+	if err := s.mayTasks(ctx, auth.AlertGrant, in.Name); err != nil {
+		return nil, err
+	}
 	return nil, s.Actions.RevokeAlert(ctx, who(ctx), in.Name, in.User)
 }

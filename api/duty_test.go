@@ -218,11 +218,11 @@ func TestAlertRights_are_shown_with_their_task(t *testing.T) {
 func TestADepartment_with_a_rota_is_not_forgotten(t *testing.T) {
 	w := actiontest.SQLite(t)
 	r := newRig(t, w)
-	require.NoError(t, w.Actions.SaveDepartment(w.Ctx, actiontest.Who, store.Department{Name: "dw"}))
-	require.Equal(t, 200, r.ask(auth.Admin, "PUT", wire.Prefix+"/duty/dw", `{"primary":{"people":["alice"],"start":"2026-11-16"}}`).Code)
-	rec := r.ask(auth.Admin, "DELETE", wire.Prefix+"/departments/dw", "")
+	require.NoError(t, w.Actions.SaveDepartment(w.Ctx, actiontest.Who, store.Department{Name: "bi"}))
+	require.Equal(t, 200, r.ask(auth.Admin, "PUT", wire.Prefix+"/duty/bi", `{"primary":{"people":["alice"],"start":"2026-11-16"}}`).Code)
+	rec := r.ask(auth.Admin, "DELETE", wire.Prefix+"/departments/bi", "")
 	require.Equal(t, 409, rec.Code)
-	assert.Contains(t, r.problem(rec).Detail, "capri duty delete --department dw")
-	require.Equal(t, 204, r.ask(auth.Admin, "DELETE", wire.Prefix+"/duty/dw", "").Code)
-	assert.Equal(t, 204, r.ask(auth.Admin, "DELETE", wire.Prefix+"/departments/dw", "").Code)
+	assert.Contains(t, r.problem(rec).Detail, "capri duty delete --department bi")
+	require.Equal(t, 204, r.ask(auth.Admin, "DELETE", wire.Prefix+"/duty/bi", "").Code)
+	assert.Equal(t, 204, r.ask(auth.Admin, "DELETE", wire.Prefix+"/departments/bi", "").Code)
 }

@@ -69,7 +69,7 @@ func (s *server) alerts(ctx context.Context, in *alertsInput) (*pageOutput[wire.
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.Store.Alerts(ctx, before, in.Limit+1)
+	rows, err := s.Store.Alerts(ctx, seen(ctx, auth.AlertRead), before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}

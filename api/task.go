@@ -48,7 +48,7 @@ func (s *server) taskOperations() {
 }
 
 func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task], error) {
-	f := store.TaskFilter{Group: in.Group, Owner: in.Owner}
+	f := store.TaskFilter{Group: in.Group, Owner: in.Owner, Seen: seen(ctx, auth.TaskRead)}
 	if in.Period != "" {
 		p, err := capri.ParsePeriod(in.Period)
 		if err != nil {
@@ -72,6 +72,9 @@ func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task],
 }
 
 func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+	if err := s.mayTasks(ctx, auth.TaskRead, in.Name); err != nil {
+		return nil, err
+	}
 	t, err := s.Store.TaskByName(ctx, in.Name)
 	if err != nil {
 		return nil, err
@@ -89,7 +92,7 @@ func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], err
 
 func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.TaskVersion], error) {
 	// A deleted task has a history, too: that is often why one asks.
-	found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Name}, WithDeleted: true})
+	found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Name}, WithDeleted: true, Seen: seen(ctx, auth.TaskRead)})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,8 @@ func changes(in []definition.Change) []wire.Change {
 }
 
 func (s *server) apply(ctx context.Context, in *struct{ Body wire.Apply }) (*body[wire.Applied], error) {
-	r := action.ApplyRequest{DryRun: in.Body.DryRun, Prune: in.Body.Prune, Confirm: in.Body.ConfirmPrune}
+	by := auth.From(ctx)
+	r := action.ApplyRequest{By: &by, DryRun: in.Body.DryRun, Prune: in.Body.Prune, Confirm: in.Body.ConfirmPrune}
 	for _, src := range in.Body.Sources {
 		r.Sources = append(r.Sources, definition.Source{Name: src.Name, Data: []byte(src.Data)})
 	}
@@ -157,7 +161,7 @@ func (s *server) export(ctx context.Context, in *exportInput) (*fileOutput, erro
 	if in.Names != "" {
 		names = strings.Split(in.Names, ",")
 	}
-	data, err := s.Actions.Export(ctx, in.Group, names)
+	data, err := s.Actions.Export(ctx, seen(ctx, auth.TaskRead), in.Group, names)
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +170,9 @@ func (s *server) export(ctx context.Context, in *exportInput) (*fileOutput, erro
 
 func (s *server) enable(enabled bool) func(context.Context, *nameInput) (*body[wire.Task], error) {
 	return func(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+		if err := s.mayTasks(ctx, auth.TaskEdit, in.Name); err != nil {
+			return nil, err
+		}
 		t, err := s.Actions.EnableTask(ctx, who(ctx), in.Name, enabled)
 		if err != nil {
 			return nil, err
@@ -175,10 +182,16 @@ func (s *server) enable(enabled bool) func(context.Context, *nameInput) (*body[w
 }
 
 func (s *server) deleteTask(ctx context.Context, in *nameInput) (*none, error) {
+	if err := s.mayTasks(ctx, auth.TaskEdit, in.Name); err != nil {
+		return nil, err
+	}
 	return nil, s.Actions.DeleteTask(ctx, who(ctx), in.Name)
 }
 
 func (s *server) execute(ctx context.Context, in *nameInput) (*body[wire.Batch], error) {
+	if err := s.mayTasks(ctx, auth.BatchExecute, in.Name); err != nil {
+		return nil, err
+	}
 	b, err := s.Actions.Execute(ctx, who(ctx), in.Name)
 	if err != nil {
 		return nil, err
@@ -214,6 +227,9 @@ type rerunInput struct {
 }
 
 func (s *server) rerun(ctx context.Context, in *rerunInput) (*body[wire.Reran], error) {
+	if err := s.mayTasks(ctx, auth.BatchRerun, in.Name); err != nil {
+		return nil, err
+	}
 	r := in.Body
 	items, err := s.Actions.Rerun(ctx, who(ctx), action.RerunRequest{Task: in.Name, From: r.From, To: r.To, ByData: r.ByData, Only: r.Only,
 		OnRunning: r.OnRunning, Cascade: r.Cascade, BatchNos: r.BatchNos, Preview: r.Preview})
@@ -246,6 +262,9 @@ func (s *server) plan(ctx context.Context, in *planInput) (*body[[]wire.PlanRow]
 	}
 	var tasks []*capri.Task
 	if in.Task != "" {
+		if err := s.mayTasks(ctx, auth.PlanRead, in.Task); err != nil {
+			return nil, err
+		}
 		t, err := s.Store.TaskByName(ctx, in.Task)
 		if err != nil {
 			return nil, err
@@ -253,7 +272,7 @@ func (s *server) plan(ctx context.Context, in *planInput) (*body[[]wire.PlanRow]
 		tasks = append(tasks, t)
 	} else {
 		enabled := true
-		if tasks, err = s.Store.Tasks(ctx, store.TaskFilter{Enabled: &enabled}); err != nil {
+		if tasks, err = s.Store.Tasks(ctx, store.TaskFilter{Enabled: &enabled, Seen: seen(ctx, auth.PlanRead)}); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"capri"
+	"capri/sql/store"
 )
 
 // Kind is what sort of caller a principal is.
@@ -140,10 +142,10 @@ var Policy = []Rule{
 	{Act: AttemptReport, Job: true, Does: "report how the caller's own attempt goes"},
 
 	{Act: AlertRead, Role: ReadOnly, Own: Seen, Scope: ScopeRead, Does: "look at alerts, incidents and silences"},
-	{Act: AlertRaise, Role: Member, Scope: ScopeAlerts, Does: "raise an alert"},
+	{Act: AlertRaise, Role: Member, Own: Seen, Scope: ScopeAlerts, Does: "raise an alert"},
 	{Act: AlertGrant, Role: Member, Own: Owned, Scope: ScopeAlerts, Does: "say who is told of a task's alerts"},
-	{Act: IncidentAck, Role: Member, Scope: ScopeAlerts, Does: "acknowledge incidents"},
-	{Act: SilenceEdit, Role: Member, Scope: ScopeAlerts, Does: "make and end silences"},
+	{Act: IncidentAck, Role: Member, Own: Seen, Scope: ScopeAlerts, Does: "acknowledge incidents: who is on duty need not be of the department"},
+	{Act: SilenceEdit, Role: Member, Own: Owned, Scope: ScopeAlerts, Does: "make and end silences of tasks and groups; of patterns and kinds admins alone"},
 	{Act: ChannelTest, Role: Admin, Scope: ScopeOperations, Does: "send a message to try a channel"},
 	{Act: DutyRead, Role: ReadOnly, Scope: ScopeRead, Does: "see who is on duty"},
 	{Act: DutyEdit, Role: Member, Own: Departments, Scope: ScopeAlerts, Does: "change duty rotas and overrides"},
@@ -303,6 +305,76 @@ func (p Principal) May(act Act, o Object) error {
 		return capri.Forbidden("%s may not %s for others", p.describe(), act)
 	}
 	return nil
+}
+
+// MayAll decides on several objects: all or nothing. It names all that are refused.
+func (p Principal) MayAll(act Act, objects []Object) error {
+	var first error
+	var refused []string
+	for _, o := range objects {
+		err := p.May(act, o)
+		if errors.Is(err, capri.ErrNotFound) {
+			return err // of what the caller may not see nothing is told, not even beside something else
+		}
+		if err != nil {
+			refused = append(refused, o.What)
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	if len(refused) > 1 {
+		const few = 20
+		more := ""
+		if len(refused) > few {
+			more = fmt.Sprintf(" and %d more", len(refused)-few)
+		}
+		return capri.Forbidden("%s; nothing was done, since the same goes for %s%s", first, strings.Join(refused[1:min(len(refused), few)], ", "), more)
+	}
+	return first
+}
+
+// MayCascade decides whether a cascade of the principal's reaches a task: what depends on one's own is run again with it,
+// whosever it is, unless cascade_foreign says refuse.
+func (p Principal) MayCascade(o Object) error {
+	if p.Settings.CascadeForeign == "allow" || p.Everywhere(BatchRerun) {
+		return p.Reaches(BatchRerun)
+	}
+	return p.May(BatchRerun, o)
+}
+
+// Everywhere tells that whose an object is does not count for the act, so that nobody need look.
+func (p Principal) Everywhere(act Act) bool {
+	if p.Reaches(act) != nil {
+		return false
+	}
+	switch rules[act].Own {
+	case Anyones:
+		return true
+	case Seen:
+		return p.Role.May(Admin) || p.Settings.TaskRead == "all"
+	case Owned, Asked:
+		return p.Role.May(Admin)
+	default:
+		return false
+	}
+}
+
+// Seen is what lists of tasks and batches are narrowed to; nil: not at all.
+func (p Principal) Seen(act Act) *store.Seen {
+	if p.Everywhere(act) {
+		return nil
+	}
+	v := &store.Seen{Owner: p.Name, Department: p.Department}
+	if p.Kind == App {
+		v.App = p.Name
+	}
+	return v
+}
+
+// TaskObject is a task, as May judges it.
+func TaskObject(w store.Whose) Object {
+	return Object{What: fmt.Sprintf("task %q", w.Task), Owner: w.Owner, Department: w.Department, App: w.App}
 }
 
 // sees: by task_read.

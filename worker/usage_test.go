@@ -51,7 +51,7 @@ func TestA_job_that_has_more_memory_than_its_task_asks_for_is_ended_where_that_i
 // told: there is an alert of a kind about a batch.
 func (c *cluster) told(kind string, id capri.BatchID) bool {
 	c.t.Helper()
-	alerts, err := c.db.Store.Alerts(c.ctx, 0, 100)
+	alerts, err := c.db.Store.Alerts(c.ctx, nil, 0, 100)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestOne_at_a_time_when_a_worker_is_cut_off_and_comes_back(t *testing.T) {
 		noneTwice(t, c.Root)
 		c.Check()
 		var lost []store.AlertRow
-		alerts, err := db.Store.Alerts(t.Context(), 0, 100)
+		alerts, err := db.Store.Alerts(t.Context(), nil, 0, 100)
 		require.NoError(t, err)
 		for _, a := range alerts {
 			if a.Kind == "node_lost" && strings.Contains(a.Title, off.Name) {

@@ -187,7 +187,7 @@ func (w *World) Get(id capri.BatchID) capri.Batch {
 // Alerts are those of a kind (none named: all), the newest first.
 func (w *World) Alerts(kind ...string) []store.AlertRow {
 	w.T.Helper()
-	rows, err := w.Store.Alerts(w.Ctx, 0, 100_000)
+	rows, err := w.Store.Alerts(w.Ctx, nil, 0, 100_000)
 	require.NoError(w.T, err)
 	return slices.DeleteFunc(rows, func(a store.AlertRow) bool { return len(kind) > 0 && !slices.Contains(kind, a.Kind) })
 }

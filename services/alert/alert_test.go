@@ -123,7 +123,7 @@ func (w *world) raise(alerts ...capri.Alert) {
 
 func (w *world) incidents(open bool) []store.Incident {
 	w.T.Helper()
-	list, err := w.Store.Incidents(w.Ctx, open, 0, 100_000)
+	list, err := w.Store.Incidents(w.Ctx, nil, open, 0, 100_000)
 	require.NoError(w.T, err)
 	slices.Reverse(list)
 	return list

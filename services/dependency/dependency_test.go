@@ -215,7 +215,7 @@ func TestAWokenRound_asks_only_for_what_has_just_become_likely(t *testing.T) {
 
 func (w *world) alerts() []string {
 	w.T.Helper()
-	rows, err := w.Store.Alerts(w.Ctx, 0, 100)
+	rows, err := w.Store.Alerts(w.Ctx, nil, 0, 100)
 	require.NoError(w.T, err)
 	var out []string
 	for _, a := range rows {

@@ -20,7 +20,7 @@ import (
 // alerts lists the alerts of a kind, newest first.
 func (w *world) alerts(kind string) []store.AlertRow {
 	w.t.Helper()
-	all, err := w.Store.Alerts(w.ctx, 0, 1000)
+	all, err := w.Store.Alerts(w.ctx, nil, 0, 1000)
 	require.NoError(w.t, err)
 	return slices.DeleteFunc(all, func(a store.AlertRow) bool { return a.Kind != kind })
 }

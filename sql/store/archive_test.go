@@ -396,7 +396,7 @@ func TestOldAlerts_are_forgotten_oldest_first(t *testing.T) {
 		n, err := w.Store.ForgetAlerts(w.ctx, lease, w.Clock.Now().Add(-2*time.Hour), 2)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
-		rows, err := w.Store.Alerts(w.ctx, 0, 10)
+		rows, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, rows, 3)
 		require.Equal(t, "2", rows[2].Key)
@@ -512,7 +512,7 @@ func TestAClaimedBatchWhoseSnapshotIsPoisoned_fails_and_keeps_no_other_from_star
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 		require.Equal(t, ids[1], claimed[0].ID)
-		alerts, err := w.Store.Alerts(w.ctx, 0, 10)
+		alerts, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, alerts, 2)
 		for _, i := range []int{0, 2} {

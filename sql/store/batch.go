@@ -49,6 +49,7 @@ type BatchFilter struct {
 	Archived     bool          // the archive's too, whatever the range
 	Late         bool          // a time-out stands on it, or its earliest start passed and it has not started
 	AllRuns      bool          // not only the latest run of each batch_no
+	Seen         *Seen         // only what somebody may see; nil: all
 	Limit        int           // 0: 1,000
 	BeforeID     capri.BatchID // keyset paging: only older than this batch in the list's order
 }
@@ -65,7 +66,7 @@ func (s *Store) Batches(ctx context.Context, f BatchFilter) ([]BatchRow, error) 
 	if f.Limit <= 0 {
 		f.Limit = 1000
 	}
-	q = q.Limit(uint64(f.Limit))
+	q = f.Seen.narrow(q).Limit(uint64(f.Limit))
 	if f.Task != 0 {
 		q = q.Where(sq.Eq{"w.task_id": int64(f.Task)})
 	}

@@ -213,7 +213,7 @@ func TestFailedAttempts_are_repeated_as_often_as_the_task_says(t *testing.T) {
 		require.Equal(t, capri.Failed, got.FinishState)
 		require.Equal(t, 2, got.Failures)
 		require.Equal(t, 2, got.Attempt)
-		alerts, err := w.Store.Alerts(w.ctx, 0, 10)
+		alerts, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, alerts, 1, "a final failure is alerted once, in its own transaction")
 	})

@@ -195,8 +195,8 @@ func dueIncidents(now capri.Instant, limit int) sq.SelectBuilder {
 
 // Incidents lists incidents, newest first, from before the given one on (0: from the newest on); open: only those that are
 // not over.
-func (s *Store) Incidents(ctx context.Context, open bool, before int64, limit int) ([]Incident, error) {
-	q := beforeID(sq.Select(incidentColumns...).From("incident"), before).OrderBy("id DESC").Limit(uint64(limit))
+func (s *Store) Incidents(ctx context.Context, seen *Seen, open bool, before int64, limit int) ([]Incident, error) {
+	q := seen.narrowTo(beforeID(sq.Select(incidentColumns...).From("incident"), before), "task_id").OrderBy("id DESC").Limit(uint64(limit))
 	if open {
 		q = q.Where("open = 1")
 	}
@@ -485,6 +485,16 @@ func (s *Store) Silences(ctx context.Context, at capri.Instant) ([]Silence, erro
 		return err
 	})
 	return all, s.fault("read silences", err)
+}
+
+// Silence reads one, also one that is over.
+func (s *Store) Silence(ctx context.Context, id int64) (x Silence, err error) {
+	found, err := one(ctx, s.read, sq.Select("id", "task", "task_group", "kind", "reason", "until_at", "created_by", "created_at").From("silence").Where("id = ?", id),
+		&x.ID, &x.Task, &x.Group, &x.Kind, &x.Reason, &x.Until, &x.CreatedBy, &x.CreatedAt)
+	if err == nil && !found {
+		err = capri.NotFound("there is no silence %d", id)
+	}
+	return x, s.fault("read a silence", err)
 }
 
 // AddSilence makes one; id was reserved with NewSilenceID.

@@ -37,7 +37,7 @@ func TestAnEnd_is_told_to_an_owner_who_asked_for_ends_of_its_kind(t *testing.T) 
 				w.run(b.ID, end.outcome, 0)
 			}
 			require.Equal(w.t, 1, w.alerts("ended_"+end.on))
-			all, err := w.Store.Alerts(w.ctx, 0, 100)
+			all, err := w.Store.Alerts(w.ctx, nil, 0, 100)
 			require.NoError(w.t, err)
 			for _, a := range all {
 				if a.Kind == "ended_"+end.on {

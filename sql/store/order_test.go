@@ -274,7 +274,7 @@ func TestAMessage_in_another_encoding_does_not_keep_a_batch_from_ending(t *testi
 		_, err := w.Store.FinishAttempts(w.ctx, node, []store.Result{{Attempt: a, Outcome: store.Failed, Message: text}})
 		require.NoError(t, err)
 		require.Equal(t, capri.Failed, w.get(b.ID).FinishState)
-		alerts, err := w.Store.Alerts(w.ctx, 0, 10)
+		alerts, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, alerts, 1)
 	})
@@ -286,7 +286,7 @@ func TestAnAlert_with_a_long_key_is_one_alert_and_not_another(t *testing.T) {
 		for _, key := range []string{long + "1", long + "1", long + "2", "short", "short"} {
 			w.write(func(tx *store.Tx) error { return tx.Alert(capri.Alert{Key: key, Level: capri.Important, Kind: "test"}) })
 		}
-		alerts, err := w.Store.Alerts(w.ctx, 0, 10)
+		alerts, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, alerts, 3)
 	})
@@ -318,7 +318,7 @@ func TestTheSweep_counts_each_repair_once(t *testing.T) {
 	n, err := db.Store.SweepUnmet(w.ctx, w.dependency)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	alerts, err := db.Store.Alerts(w.ctx, 0, 10)
+	alerts, err := db.Store.Alerts(w.ctx, nil, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, alerts, 1)
 }

@@ -74,6 +74,7 @@ type TaskFilter struct {
 	Period      capri.Period
 	Enabled     *bool
 	WithDeleted bool
+	Seen        *Seen  // only what somebody may see; nil: all
 	After       string // names after this one, for the next page
 	Limit       int    // 0: all
 }
@@ -90,7 +91,7 @@ func (tx *Tx) Tasks(f TaskFilter) ([]*capri.Task, error) {
 }
 
 func tasks(ctx context.Context, from querier, chunk int, f TaskFilter) ([]*capri.Task, error) {
-	q := sq.Select(taskColumns...).From("task t").OrderBy("t.name")
+	q := f.Seen.narrow(sq.Select(taskColumns...).From("task t").OrderBy("t.name"))
 	if f.Group != "" {
 		q = q.Where(sq.Eq{"t.task_group": f.Group})
 	}

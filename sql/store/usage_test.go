@@ -55,7 +55,7 @@ func TestAdmins_are_told_once_an_hour_of_a_node_whose_jobs_have_too_much_memory(
 		over("20261102")
 		require.Equal(w.t, 2, w.alerts("over_memory"), "each is told to its task's people")
 		require.Equal(w.t, 1, w.alerts("node_over_memory"))
-		all, err := w.Store.Alerts(w.ctx, 0, 10)
+		all, err := w.Store.Alerts(w.ctx, nil, 0, 10)
 		require.NoError(w.t, err)
 		all = slices.DeleteFunc(all, func(a store.AlertRow) bool { return a.Kind != "node_over_memory" })
 		require.Equal(w.t, []any{capri.Severe, capri.TaskID(0), capri.BatchID(0)}, []any{all[0].Level, all[0].Task, all[0].Batch}, "no task's rules hold for it")

@@ -252,8 +252,8 @@ type AlertRow struct {
 }
 
 // Alerts lists alerts, newest first, from before the given one on; 0: from the newest on.
-func (s *Store) Alerts(ctx context.Context, before int64, limit int) ([]AlertRow, error) {
-	return s.alertRows(ctx, beforeID(s.alertQuery(), before).OrderBy("id DESC").Limit(uint64(limit)))
+func (s *Store) Alerts(ctx context.Context, seen *Seen, before int64, limit int) ([]AlertRow, error) {
+	return s.alertRows(ctx, seen.narrowTo(beforeID(s.alertQuery(), before), "task_id").OrderBy("id DESC").Limit(uint64(limit)))
 }
 
 // beforeID is the place of a page in a list whose order is the id's, newest first.
