@@ -6,14 +6,17 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"capri"
@@ -25,27 +28,42 @@ const DefaultServer = "http://127.0.0.1:8680"
 
 // Client is safe for concurrent use.
 type Client struct {
-	base  string
-	token string
-	agent string
-	http  *http.Client
+	servers []string
+	good    atomic.Int32 // which of them answered last
+	token   string
+	agent   string
+	http    *http.Client
 }
 
-// New makes a client; token may be empty, which the server will refuse.
-func New(server, token, agent string) (*Client, error) {
-	u, err := parse(server)
-	if err != nil {
-		return nil, err
+// New makes a client of a server, or of several with commas between them, which are one Capri: where one is silent or in
+// trouble the next is asked. token may be empty, which the server will refuse. secured is for servers at https; nil: by
+// the authorities that this machine trusts.
+func New(servers, token, agent string, secured *tls.Config) (*Client, error) {
+	c := &Client{token: token, agent: agent}
+	for server := range strings.SplitSeq(servers, ",") {
+		u, err := parse(strings.TrimSpace(server))
+		if err != nil {
+			return nil, err
+		}
+		if u.Scheme == "http" && secured != nil {
+			return nil, capri.Invalid("server", server, "https://host:port, since a CA or a certificate is given")
+		}
+		c.servers = append(c.servers, strings.TrimRight(u.String(), "/"))
 	}
 	if strings.ContainsAny(token, "\r\n") {
 		return nil, capri.Invalid("token", "", "one line")
 	}
-	return &Client{base: strings.TrimRight(u.String(), "/"), token: token, agent: agent, http: &http.Client{
+	dial := 5 * time.Second
+	if len(c.servers) > 1 {
+		dial = 2 * time.Second // there is another to ask
+	}
+	c.http = &http.Client{
 		// A cold start of 100,000 batches takes a while; a server that is gone is noticed by the dial.
 		Timeout: 5 * time.Minute,
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}).DialContext,
+			TLSClientConfig:       secured,
 			TLSHandshakeTimeout:   5 * time.Second,
 			ResponseHeaderTimeout: 5 * time.Minute,
 			ForceAttemptHTTP2:     true,
@@ -54,7 +72,8 @@ func New(server, token, agent string) (*Client, error) {
 		},
 		// The key goes to the server it was meant for and nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}
+	return c, nil
 }
 
 func parse(server string) (*url.URL, error) {
@@ -69,15 +88,19 @@ func parse(server string) (*url.URL, error) {
 	return u, nil
 }
 
-// IsLocal reports whether a server's address is this machine's own.
-func IsLocal(server string) bool {
-	u, err := parse(server)
-	if err != nil {
-		return false
+// IsLocal reports whether the address of a server, or of each of several, is this machine's own.
+func IsLocal(servers string) bool {
+	for server := range strings.SplitSeq(servers, ",") {
+		u, err := parse(strings.TrimSpace(server))
+		if err != nil {
+			return false
+		}
+		host := u.Hostname()
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
 	}
-	host := u.Hostname()
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return true
 }
 
 // Error is a refusal by the server.
@@ -129,47 +152,73 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return c.unreachable(fmt.Errorf("its answer cannot be read: %w", err))
+		return capri.Unavailable("the answer of %s cannot be read: %v", c.servers[c.good.Load()], err)
 	}
 	return nil
 }
 
+// send asks one server after another, the one that answered last first, until one does. A request that may not be done
+// twice goes to the next only where it cannot have been done.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
-	var r io.Reader
+	var data []byte
 	if body != nil {
-		data, err := json.Marshal(body)
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	return c.ask(ctx, c.http, method, path, query, header, data)
+}
+
+func (c *Client) ask(ctx context.Context, h *http.Client, method, path string, query url.Values, header http.Header, data []byte) (*http.Response, error) {
+	header.Set("User-Agent", c.agent)
+	if c.token != "" {
+		header.Set("Authorization", "Bearer "+c.token)
+	}
+	twice := method == http.MethodGet || header.Get("Idempotency-Key") != ""
+	first := int(c.good.Load())
+	var silent []string
+	for n := range c.servers {
+		at := (first + n) % len(c.servers)
+		address := c.servers[at] + wire.Prefix + path
+		if len(query) > 0 {
+			address += "?" + query.Encode()
+		}
+		req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(data))
 		if err != nil {
 			return nil, err
 		}
-		r = bytes.NewReader(data)
-	}
-	address := c.base + wire.Prefix + path
-	if len(query) > 0 {
-		address += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, address, r)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", c.agent)
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
+		req.Header = header
+		sent := false // the request went out, or may have
+		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent = true }}))
+		resp, err := h.Do(req)
+		switch {
+		case err == nil && resp.StatusCode/100 == 2:
+			c.good.Store(int32(at))
+			return resp, nil
+		case err == nil:
+			err = c.refused(resp)
+			resp.Body.Close()
+			if !errors.Is(err, capri.ErrUnavailable) {
+				c.good.Store(int32(at))
+				return nil, err
+			}
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
-		return nil, c.unreachable(err)
+		if len(c.servers) == 1 {
+			return nil, c.unreachable(err)
+		}
+		silent = append(silent, fmt.Sprintf("%s: %v", c.servers[at], plain(err)))
+		if sent && !twice {
+			return nil, capri.Unavailable("%s; whether it was done is not known, so no other server was asked: look, and try again", silent[n])
+		}
 	}
-	if resp.StatusCode/100 == 2 {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	return nil, c.refused(resp)
+	return nil, capri.Unavailable("no Capri server answers: %s; start one (capri master, capri web), or name another with --server or CAPRI_SERVER", strings.Join(silent, "; "))
 }
 
 // refused reads a problem. What is no problem document did not come from a Capri server.
@@ -177,7 +226,7 @@ func (c *Client) refused(resp *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, wire.MaxBody))
 	e := &Error{Status: resp.StatusCode}
 	if json.Unmarshal(data, &e.Problem) != nil || e.Problem.Status == 0 {
-		return c.unreachable(fmt.Errorf("it answered %s, which no Capri server says", resp.Status))
+		return capri.Unavailable("it answered %s, which no Capri server says", resp.Status)
 	}
 	if e.Problem.Detail == "" {
 		e.Problem.Detail = e.Problem.Title
@@ -185,12 +234,22 @@ func (c *Client) refused(resp *http.Response) error {
 	return e
 }
 
-func (c *Client) unreachable(err error) error {
+// plain takes the address off an error: it is named beside it.
+func plain(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
-		err = ue.Err // its text repeats the address
+		return ue.Err
 	}
-	return capri.Unavailable("no Capri server at %s: %v; start one (capri standalone), or name it with --server or CAPRI_SERVER", c.base, err)
+	return err
+}
+
+// unreachable says what to do where the one server there is does not answer. What it said itself stays.
+func (c *Client) unreachable(err error) error {
+	var said *Error
+	if errors.As(err, &said) {
+		return err
+	}
+	return capri.Unavailable("no Capri server at %s: %v; start one (capri standalone), or name it with --server or CAPRI_SERVER", c.servers[0], plain(err))
 }
 
 // path joins the parts of a path, each escaped.

@@ -24,6 +24,7 @@ import (
 	_ "time/tzdata" // the business zone must be known on machines without zone files, too
 
 	"capri"
+	"capri/certs"
 	"capri/definition/nearest"
 	"capri/sql/dialect"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	Timezone   string     `conf:"timezone"`
 	Data       string     `conf:"data"`
 	Listen     string     `conf:"listen"`
+	TLS        ServerTLS  `conf:"tls"`
 	Log        Log        `conf:"log"`
 	Database   Database   `conf:"database"`
 	Redis      Redis      `conf:"redis"`
@@ -57,6 +59,26 @@ type Config struct {
 	origin map[string]string // where each key that is not built in came from
 }
 
+// ServerTLS is how the API is served over TLS: with a Cert it is, without in plain HTTP.
+type ServerTLS struct {
+	Cert     string `conf:"cert"`
+	Key      string `conf:"key"`
+	ClientCA string `conf:"client_ca"`
+}
+
+// TLS is how a server is reached over TLS: with a CA it is, and its certificate is checked.
+type TLS struct {
+	CA         string `conf:"ca"`
+	Cert       string `conf:"cert"`
+	Key        string `conf:"key"`
+	ServerName string `conf:"server_name"`
+}
+
+// Files are t for package certs; field is the section, for messages.
+func (t TLS) Files(field string) certs.Files {
+	return certs.Files{Field: field, CA: t.CA, Cert: t.Cert, Key: t.Key, ServerName: t.ServerName}
+}
+
 // Log says how much is logged and in which form.
 type Log struct {
 	Level  string `conf:"level"`
@@ -69,6 +91,7 @@ type Database struct {
 	PasswordFile string `conf:"password_file"`
 	Connections  int    `conf:"connections"`
 	Beats        int    `conf:"beat_connections"`
+	TLS          TLS    `conf:"tls"`
 }
 
 // Drivers that Database.Driver names.
@@ -91,6 +114,7 @@ type Redis struct {
 	Password     string `conf:"password,secret"`
 	PasswordFile string `conf:"password_file"`
 	DB           int    `conf:"db"`
+	TLS          TLS    `conf:"tls"`
 }
 
 // Node is how this machine registers as a worker, and how long it may run jobs unheard (design §5.2).
@@ -252,6 +276,7 @@ type Alerting struct {
 type Watch struct {
 	DSN              string        `conf:"dsn,secret"`
 	PasswordFile     string        `conf:"password_file"`
+	TLS              TLS           `conf:"tls"`
 	API              []string      `conf:"api"`
 	Interval         time.Duration `conf:"interval"`
 	DatabaseSilence  time.Duration `conf:"database_silence"`

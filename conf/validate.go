@@ -45,6 +45,19 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 		check((empty && address == "") || (err == nil && portErr == nil && number >= 0 && number <= 65535), key, address, want)
 	}
 	checkAddress("listen", c.Listen, false)
+	pair := func(section, cert, key string) {
+		check(cert == "" || key != "", section+".key", "", "the file with the key of "+section+".cert")
+		check(cert != "" || key == "", section+".cert", "", "the file with the certificate of "+section+".key")
+	}
+	pair("tls", c.TLS.Cert, c.TLS.Key)
+	check(c.TLS.ClientCA == "" || c.TLS.Cert != "", "tls.client_ca", c.TLS.ClientCA, "tls.cert and tls.key beside it, or nothing")
+	for section, t := range map[string]TLS{"database.tls": c.Database.TLS, "redis.tls": c.Redis.TLS, "watch.tls": c.Watch.TLS} {
+		pair(section, t.Cert, t.Key)
+		check(t.CA != "" || t.Cert == "", section+".ca", "", "the file of the CA that signed the server's certificate, or system, beside "+section+".cert")
+		check(t.CA != "" || t.ServerName == "", section+".ca", "", "the file of the CA that signed the server's certificate, or system, beside "+section+".server_name")
+	}
+	check(c.Database.TLS.CA == "" || c.Database.DSN != "", "database.tls.ca", c.Database.TLS.CA, "a database.dsn beside it, since SQLite has no connection")
+	check(c.Redis.TLS.CA == "" || c.Redis.Addr != "", "redis.tls.ca", c.Redis.TLS.CA, "a redis.addr beside it, or nothing")
 	check(oneOf(c.Log.Level, "debug", "info", "warn", "error"), "log.level", c.Log.Level, "debug, info, warn or error")
 	check(oneOf(c.Log.Format, "text", "json"), "log.format", c.Log.Format, "text or json")
 

@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -37,6 +38,7 @@ type RedisOptions struct {
 	Addr     string
 	Password string
 	DB       int
+	TLS      *tls.Config // nil: without
 }
 
 // The client library has one logger for the whole process, and no lock around it.
@@ -53,7 +55,7 @@ func NewRedis(o RedisOptions, log *slog.Logger) *Redis {
 func NewClient(o RedisOptions, patience time.Duration, log *slog.Logger) *redis.Client {
 	setLogger.Do(func() { redis.SetLogger(quiet{log}) })
 	return redis.NewClient(&redis.Options{
-		Addr: o.Addr, Password: o.Password, DB: o.DB,
+		Addr: o.Addr, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
 		// A Redis that is down has to fail at once: by default one command took three seconds.
 		MaxRetries: -1, DialerRetries: 1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
 		// Notices of a hosted Redis's upgrades are not for us, and the library's goroutine for them outlives the client.

@@ -13,6 +13,7 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +32,7 @@ import (
 type Options struct {
 	Store    *store.Store // nil: the database is not looked at
 	API      []string     // addresses, without a path
+	TLS      *tls.Config  // for those at https; nil: by the authorities that this machine trusts
 	Channels []Channel
 	Limits   Limits
 	Interval time.Duration
@@ -123,7 +125,7 @@ func New(o Options) *Watcher {
 		w.o.Log = slog.New(slog.DiscardHandler)
 	}
 	// No connection is kept: one that stands open since yesterday says nothing about who can connect today.
-	w.http = &http.Client{Timeout: lookLimit, Transport: &http.Transport{DisableKeepAlives: true}}
+	w.http = &http.Client{Timeout: lookLimit, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
 	return w
 }
 
@@ -244,10 +246,10 @@ func (w *Watcher) read(ctx context.Context) (now capri.Instant, masters []store.
 	return now, masters, monitor, err
 }
 
-// api asks for /healthz, which answers 503 while that server's database does not.
+// api asks for /readyz, which answers 503 while that server's database does not.
 func (w *Watcher) api(ctx context.Context, address string) Finding {
 	f := Finding{Check: "api " + address, limit: w.o.Limits.API}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/healthz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/readyz", nil)
 	if err != nil {
 		f.Detail = err.Error()
 		return f

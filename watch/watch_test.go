@@ -54,7 +54,7 @@ type rig struct {
 	clock  *clock
 	a, b   *channel
 	api    *httptest.Server
-	health int // status of /healthz
+	health int // status of /readyz
 	beats  bool
 	turns  bool
 }
@@ -66,7 +66,7 @@ func each(t *testing.T, fn func(r *rig)) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
 		r := &rig{DB: db, t: t, clock: &clock{at: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)}, a: &channel{}, b: &channel{}, health: 200, beats: true, turns: true}
 		r.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			require.Equal(t, "/healthz", req.URL.Path)
+			require.Equal(t, "/readyz", req.URL.Path)
 			w.WriteHeader(r.health)
 			fmt.Fprintln(w, "status", r.health)
 		}))

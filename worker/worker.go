@@ -41,6 +41,7 @@ type Options struct {
 
 	Files  files.Files // default: the mounted file systems
 	Server string      // CAPRI_SERVER of its jobs
+	CACert string      // CAPRI_CACERT of its jobs, where that server has TLS
 	Secret []byte      // the cluster's: of LogHandler, which refuses everybody without one, and of attempts' tokens
 
 	DefaultAccount string            // default: nobody
@@ -270,7 +271,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{
 		o: o, db: o.Store, log: o.Log, node: o.Node.Name, directory: d, logs: l,
-		jobs: job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server,
+		jobs: job.NewMaker(job.MakerOptions{Calendar: o.Calendar, Path: o.Path, PassEnv: passed(o.PassEnv), Server: o.Server, CACert: o.CACert,
 			Clients: job.Clients{Path: o.Path, Configured: o.Clients}, Program: o.Program, HTTPAllow: o.HTTPAllow}),
 		accounts: job.NewAccounts(o.DefaultAccount),
 		table:    newTable(o.Node.Slots, o.Node.MemoryMB),

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -203,15 +204,25 @@ func examineRedis(ctx context.Context, c *conf.Config) finding {
 		return finding{Check: "redis", OK: true, Detail: "none is configured: wake-ups come by looking each half second"}
 	}
 	f := finding{Check: "redis", OK: true, Detail: c.Redis.Addr + " answers"}
-	if err := ping(ctx, c.Redis.Addr, c.Redis.Password); err != nil {
+	if err := ping(ctx, c); err != nil {
 		f.OK, f.Detail = false, fmt.Sprintf("%s: %v", c.Redis.Addr, err)
 		f.Advice = "start it, or correct redis.addr (CAPRI_REDIS_ADDR) and its password; nothing stops without it, but things become seconds late"
 	}
 	return f
 }
 
-func ping(ctx context.Context, addr, password string) error {
-	conn, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, "tcp", addr)
+func ping(ctx context.Context, c *conf.Config) error {
+	o, err := redisOptions(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	dial := (&net.Dialer{}).DialContext
+	if o.TLS != nil {
+		dial = (&tls.Dialer{Config: o.TLS}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", o.Addr)
 	if err != nil {
 		return err
 	}
@@ -229,8 +240,8 @@ func ping(ctx context.Context, addr, password string) error {
 		}
 		return err
 	}
-	if password != "" {
-		if err := say("AUTH", password); err != nil {
+	if o.Password != "" {
+		if err := say("AUTH", o.Password); err != nil {
 			return err
 		}
 	}

@@ -77,16 +77,16 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if err != nil {
 		return err
 	}
-	l, err := listen(ctx, c.Listen)
+	d, err := p.openDoor(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "Capri %s master %s listens on %s\n", version, name, serverOf(l))
+	fmt.Fprintf(a.out, "Capri %s master %s listens on %s\n", version, name, d.server())
 	defer p.wakeOthers(ctx)() // to the last: the others are woken when the leases were given back
 	err = together(ctx,
-		p.newMaster(name, serverOf(l), false).Run,
+		p.newMaster(name, d.server(), false).Run,
 		func(ctx context.Context) error {
-			return serve(ctx, l, p.newAPI(&nodeLogs{p.store, secret, kept}))
+			return serve(ctx, d, p.newAPI(&nodeLogs{p.store, secret, kept}), d.secured)
 		})
 	p.log.Info("stopped", "err", err)
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"capri"
+	"capri/certs"
 	"capri/conf"
 	"capri/sql/schema"
 	"capri/sql/store"
@@ -25,6 +26,10 @@ func openStore(ctx context.Context, c *conf.Config) (*store.Store, error) {
 	o := store.Options{DSN: c.Database.DSN, MaxConns: c.Database.Connections, BeatConns: c.Database.Beats}
 	if c.Database.Driver() == conf.SQLite {
 		o.Path = filepath.Join(c.Data, databaseFile)
+	}
+	var err error
+	if o.TLS, err = certs.Client(c.Database.TLS.Files("database.tls")); err != nil {
+		return nil, err
 	}
 	return store.Open(ctx, o)
 }

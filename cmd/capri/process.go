@@ -27,6 +27,7 @@ import (
 	"capri/api"
 	"capri/auth"
 	"capri/calendar"
+	"capri/certs"
 	"capri/conf"
 	"capri/master"
 	"capri/sql/schema"
@@ -37,14 +38,15 @@ import (
 
 // process is what every long-running capri is made of.
 type process struct {
-	conf     *conf.Config
-	log      *slog.Logger
-	store    *store.Store
-	calendar calendar.Calendar
-	waker    wake.Waker
-	redis    *wake.Redis // nil: none is configured
-	alerting master.Alerting
-	senders  map[string]alerting.Sender // for people who try them
+	conf         *conf.Config
+	log          *slog.Logger
+	store        *store.Store
+	calendar     calendar.Calendar
+	waker        wake.Waker
+	redis        *wake.Redis // nil: none is configured
+	redisOptions wake.RedisOptions
+	alerting     master.Alerting
+	senders      map[string]alerting.Sender // for people who try them
 }
 
 // newLogger writes to standard error, which is where a service manager looks.
@@ -75,10 +77,21 @@ func (a *app) beginProcess(ctx context.Context, c *conf.Config, migrate bool) (*
 	}
 	p.waker = wake.NewLocal()
 	if c.Redis.Addr != "" {
-		p.redis = wake.NewRedis(wake.RedisOptions{Addr: c.Redis.Addr, Password: c.Redis.Password, DB: c.Redis.DB}, p.log)
+		o, err := redisOptions(c)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		p.redisOptions = o
+		p.redis = wake.NewRedis(o, p.log)
 		p.waker = p.redis
 	}
 	return p, nil
+}
+
+func redisOptions(c *conf.Config) (wake.RedisOptions, error) {
+	secured, err := certs.Client(c.Redis.TLS.Files("redis.tls"))
+	return wake.RedisOptions{Addr: c.Redis.Addr, Password: c.Redis.Password, DB: c.Redis.DB, TLS: secured}, err
 }
 
 // awaitDatabase waits until the database answers, says so once and each minute, and goes on; a schema or a zone
@@ -154,7 +167,7 @@ func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 	return master.New(master.Options{
 		Store: p.store, Calendar: p.calendar, Waker: p.waker, Files: worker.FilesFromConfig(p.conf),
 		Name: name, Host: hostName(), Listen: listens, Version: version, Sole: sole,
-		Redis:    wake.RedisOptions{Addr: p.conf.Redis.Addr, Password: p.conf.Redis.Password, DB: p.conf.Redis.DB},
+		Redis:    p.redisOptions,
 		LeaseTTL: p.conf.Lease.TTL, LeaseRenew: p.conf.Lease.Renew,
 		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval, LostAfter: p.conf.Node.LostAfter,
 		Quality: p.conf.Quality, Probes: p.conf.Probes, Alerting: p.alerting,
@@ -164,10 +177,10 @@ func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 }
 
 // workerOptions are those of this process's node.
-func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, server string) (worker.Options, error) {
+func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, server, caCert string) (worker.Options, error) {
 	secret, err := p.store.ClusterSecret(ctx)
 	o := worker.FromConfig(p.conf)
-	o.Store, o.Waker, o.Log, o.Directory, o.Server, o.Secret = p.store, p.waker, p.log, dir, server, secret
+	o.Store, o.Waker, o.Log, o.Directory, o.Server, o.CACert, o.Secret = p.store, p.waker, p.log, dir, server, caCert, secret
 	if err == nil {
 		o.LogStore, err = worker.LogStoreFromConfig(p.conf)
 	}
@@ -185,11 +198,16 @@ func (p *process) newAPI(logs api.LogReader) http.Handler {
 	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels})
 }
 
-// serve runs a handler until ctx ends, then lets the requests under way finish for a moment.
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+// serve runs a handler until ctx ends, then lets the requests under way finish for a moment. secured nil: in plain HTTP.
+func serve(ctx context.Context, l net.Listener, h http.Handler, secured *certs.Server) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	run := func() error { return srv.Serve(l) }
+	if secured != nil {
+		srv.Handler, srv.TLSConfig = onlyTLS(h), secured.Config()
+		run = func() error { return srv.ServeTLS(l, "", "") }
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() { ended <- run() }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
@@ -203,6 +221,14 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return nil
 }
 
+// onlyTLS tells browsers never to come here without TLS again, for a year (RFC 6797).
+func onlyTLS(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		next.ServeHTTP(w, r)
+	})
+}
+
 // listen binds an address, with an error that says what to do.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	var lc net.ListenConfig
@@ -211,6 +237,45 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		return nil, capri.Conflict("cannot listen on %s (%v): stop what listens there, or choose another address with --listen", address, err)
 	}
 	return l, nil
+}
+
+// door is where the API listens.
+type door struct {
+	net.Listener
+	secured *certs.Server // nil: plain HTTP
+}
+
+// openDoor listens as the configuration says, and warns where keys would cross the network in the clear.
+func (p *process) openDoor(ctx context.Context) (*door, error) {
+	d := &door{}
+	var err error
+	if t := p.conf.TLS; t.Cert != "" {
+		if d.secured, err = certs.NewServer(certs.ServerFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA}, p.log); err != nil {
+			return nil, err
+		}
+	}
+	if d.Listener, err = listen(ctx, p.conf.Listen); err != nil {
+		return nil, err
+	}
+	if ip := d.Addr().(*net.TCPAddr).IP; d.secured == nil && !ip.IsLoopback() {
+		p.log.Warn("THE API IS SERVED IN PLAIN HTTP to other machines: keys and passwords can be read on their way. Set tls.cert and tls.key, or listen on 127.0.0.1 behind a proxy that has TLS", "listen", d.Addr().String())
+	}
+	return d, nil
+}
+
+// server is the address under which jobs of this machine reach the door.
+func (d *door) server() string {
+	host, port, _ := net.SplitHostPort(d.Addr().String())
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	if d.secured == nil {
+		return "http://" + net.JoinHostPort(host, port)
+	}
+	if name := d.secured.Name(); name != "" && !d.secured.IsFor(host) {
+		host = name // else nobody could check the certificate
+	}
+	return "https://" + net.JoinHostPort(host, port)
 }
 
 // together runs parts until one fails or ctx ends; the first that ends stops the rest.
@@ -231,15 +296,6 @@ func background(run func(context.Context)) func(context.Context) error {
 		run(ctx)
 		return nil
 	}
-}
-
-// serverOf is the address under which jobs of this machine reach an API that listens there.
-func serverOf(l net.Listener) string {
-	host, port, _ := net.SplitHostPort(l.Addr().String())
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return "http://" + net.JoinHostPort(host, port)
 }
 
 // hostName names this machine in leases and logs.

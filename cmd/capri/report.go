@@ -24,7 +24,8 @@ reported counts when the job ends; success can be reported once and stands, what
 
 While no server answers it tries again, up to --patience. Without capri at hand the same is said by
   curl -f -H "Authorization: Bearer $CAPRI_ATTEMPT_TOKEN" -H "Content-Type: application/json" \
-    -d '{"code": 0}' "$CAPRI_SERVER/api/v1/attempt/code"`,
+    -d '{"code": 0}' "${CAPRI_SERVER%%,*}/api/v1/attempt/code"
+where --cacert "$CAPRI_CACERT" belongs to it if that is set.`,
 		Args: oneArg("a code, 0 for success"), RunE: func(cmd *cobra.Command, args []string) error {
 			code, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
@@ -58,7 +59,7 @@ func (a *app) report(ctx context.Context, patience time.Duration, say func(conte
 	if token == "" {
 		return capri.Invalid("CAPRI_ATTEMPT_TOKEN", "", "the variable that a job finds in its environment; this command is for jobs")
 	}
-	c, err := client.New(first(a.server, a.getenv("CAPRI_SERVER"), client.DefaultServer), token, "capri/"+version)
+	c, err := a.clientOf(first(a.server, a.getenv("CAPRI_SERVER"), client.DefaultServer), token)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"capri"
 	"capri/auth"
+	"capri/certs"
 	"capri/client"
 	"capri/conf"
 )
@@ -30,6 +31,9 @@ type app struct {
 	server     string
 	token      string
 	tokenFile  string
+	caCert     string
+	cert       string
+	certKey    string
 
 	root    *cobra.Command
 	started bool // flags and arguments were right; what fails from here on is not bad usage
@@ -74,9 +78,13 @@ func newRoot(a *app) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.configFile, "config", conf.DefaultFile, "configuration file")
 	flags.StringVarP(&a.format, "output", "o", "table", "table, json or yaml")
-	flags.StringVar(&a.server, "server", "", "address of the API (default: CAPRI_SERVER, else "+client.DefaultServer+")")
+	flags.StringVar(&a.server, "server", "", "address of the API, or several with commas between them (default: CAPRI_SERVER, else "+client.DefaultServer+")")
 	flags.StringVar(&a.token, "token", "", "app key (default: CAPRI_TOKEN; better there or in a file than in a process list)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file that holds the app key (default: admin.key of a local data directory)")
+
+	flags.StringVar(&a.caCert, "cacert", "", "file of the CA that signed the server's certificate (default: CAPRI_CACERT, else those that this machine trusts)")
+	flags.StringVar(&a.cert, "cert", "", "file of our own certificate, where the server asks for one (default: CAPRI_CERT)")
+	flags.StringVar(&a.certKey, "cert-key", "", "file of its key (default: CAPRI_CERT_KEY)")
 
 	root.AddCommand(
 		// processes
@@ -138,7 +146,23 @@ func (a *app) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(server, token, "capri/"+version)
+	return a.clientOf(server, token)
+}
+
+// clientOf makes one with a key, by the certificates that flags and environment name.
+func (a *app) clientOf(servers, token string) (*client.Client, error) {
+	f := certs.Files{Field: "", CA: first(a.caCert, a.getenv("CAPRI_CACERT")), Cert: first(a.cert, a.getenv("CAPRI_CERT")), Key: first(a.certKey, a.getenv("CAPRI_CERT_KEY"))}
+	switch {
+	case (f.Cert == "") != (f.Key == ""):
+		return nil, usage("--cert and --cert-key belong together")
+	case f.CA == "" && f.Cert != "":
+		f.CA = certs.System
+	}
+	secured, err := certs.Client(f)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(servers, token, "capri/"+version, secured)
 }
 
 // key finds the app key: what was said on the command line first, then the environment, then the file that a

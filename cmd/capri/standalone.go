@@ -66,21 +66,21 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	if _, err := auth.EnsureAdminKey(ctx, p.store, c.Data); err != nil {
 		return err
 	}
-	l, err := listen(ctx, c.Listen)
+	d, err := p.openDoor(ctx)
 	if err != nil {
 		return err
 	}
-	server := serverOf(l)
-	o, err := p.workerOptions(ctx, dir, server)
+	server := d.server()
+	o, err := p.workerOptions(ctx, dir, server, a.getenv("CAPRI_CACERT"))
 	if err != nil {
-		l.Close()
+		d.Close()
 		return err
 	}
 	// Nobody else can start this node's batches: its registration, its database and its lock are one directory.
 	o.StartWithin, o.KillAfter, o.LeaseWait = 0, 0, false
 	w, err := worker.New(o)
 	if err != nil {
-		l.Close()
+		d.Close()
 		return err
 	}
 	held = nil
@@ -88,7 +88,7 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	parts := []func(context.Context) error{
 		p.newMaster(w.Name(), server, true).Run,
 		w.Run,
-		func(ctx context.Context) error { return serve(ctx, l, p.newAPI(w)) },
+		func(ctx context.Context) error { return serve(ctx, d, p.newAPI(w), d.secured) },
 	}
 	if p.redis != nil {
 		parts = append(parts, background(p.redis.Run))

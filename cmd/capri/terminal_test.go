@@ -27,6 +27,7 @@ func TestATable_fits_the_terminal_where_its_columns_can_be_made_narrower(t *test
 			for i := range cells {
 				cells[i] = rapid.StringMatching(`[a-zA-Z0-9 张伟]{0,120}`).Draw(t, "cell")
 			}
+			cells[0] = "x" + cells[0].(string) // a column that is empty throughout is left out
 			g.add(cells...)
 		}
 		g.limit(head[0], rapid.IntRange(5, 40).Draw(t, "limit"))

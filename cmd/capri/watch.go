@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"capri"
+	"capri/certs"
 	"capri/conf"
 	"capri/sql/store"
 	"capri/watch"
@@ -54,8 +55,13 @@ func (a *app) watch(ctx context.Context, c *conf.Config, once bool) error {
 	case len(o.Channels) == 0 && !once:
 		return capri.Invalid("watch.webhook", "", "an address, or watch.mail_server: without either nobody is told (--once only prints)")
 	}
+	secured, err := certs.Client(k.TLS.Files("watch.tls"))
+	if err != nil {
+		return err
+	}
+	o.TLS = secured
 	if k.DSN != "" {
-		s, err := store.Open(ctx, store.Options{DSN: k.DSN, MaxConns: 1, BeatConns: 1, Log: o.Log})
+		s, err := store.Open(ctx, store.Options{DSN: k.DSN, TLS: secured, MaxConns: 1, BeatConns: 1, Log: o.Log})
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,8 @@ alerting/words      : capri alerting definition/nearest
 # edges to the world
 internal/failpoint  :
 sql/dialect         : capri internal/failpoint SQL
-conf                : capri cron calendar definition/nearest sql/dialect YAML
+certs               : capri
+conf                : capri certs cron calendar definition/nearest sql/dialect YAML
 alerting/channel    : capri alerting conf MAIL
 files               : capri
 files/local         : capri files
@@ -73,7 +74,7 @@ auth                : capri sql/store
 action              : capri alerting/duty cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
 api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action api/wire HTTP
-client              : capri api/wire
+client              : capri certs api/wire
 watch               : capri alerting/channel sql/store MAIL
 
 # the processes
@@ -104,7 +105,7 @@ test/checker/cmd/witness : test/checker
 test/soak           : test/checker SQL TOXIPROXY SMTP SYS
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition alerting conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
+cmd/capri           : capri cron calendar lineage birth placement definition alerting certs conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"fmt"
 	"log/slog"
@@ -19,10 +20,11 @@ import (
 
 // Options say which database to open. Exactly one of Path (SQLite) and DSN (MySQL, MariaDB) is set.
 type Options struct {
-	Path      string // of the SQLite file; its folder must exist
-	DSN       string // user:password@tcp(host:port)/database
-	MaxConns  int    // of MySQL; 0: 16
-	BeatConns int    // of MySQL, for beats and leases; 0: 3
+	Path      string      // of the SQLite file; its folder must exist
+	DSN       string      // user:password@tcp(host:port)/database
+	MaxConns  int         // of MySQL; 0: 16
+	BeatConns int         // of MySQL, for beats and leases; 0: 3
+	TLS       *tls.Config // to MySQL; nil: as the DSN says
 	Log       *slog.Logger
 
 	// Now replaces the database's clock, in tests.
@@ -115,6 +117,9 @@ func (s *Store) openMySQL(o Options) error {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows, cfg.InterpolateParams = true, true // found, not changed, rows: a compare-and-set counts them
 	cfg.RejectReadOnly = true
+	if o.TLS != nil {
+		cfg.TLS = o.TLS
+	}
 	cfg.Collation = "utf8mb4_bin"
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 5*time.Second, 60*time.Second, 60*time.Second
 	if cfg.Params == nil {

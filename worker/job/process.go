@@ -31,6 +31,7 @@ type Maker struct {
 	base      []string // of every job's environment
 	path      string
 	server    string
+	caCert    string
 	clients   Clients
 	program   string
 	httpAllow []string
@@ -45,6 +46,7 @@ type MakerOptions struct {
 	Path     string   // PATH after the job's own directory
 	PassEnv  []string // "NAME=value" of the worker's environment that jobs see
 	Server   string   // where the API is: CAPRI_SERVER
+	CACert   string   // the file by which its certificate is checked: CAPRI_CACERT
 
 	Clients   Clients
 	Program   string   // capri, whose `capri job` runs jobs of some types; default: beside this program
@@ -165,6 +167,9 @@ func (m *Maker) compile(t *capri.Task) (*compiled, error) {
 	env.set("CAPRI_PRIORITY", strconv.Itoa(t.Priority))
 	if m.server != "" {
 		env.set("CAPRI_SERVER", m.server)
+	}
+	if m.caCert != "" {
+		env.set("CAPRI_CACERT", m.caCert)
 	}
 	c.env = env.list
 	m.mu.Lock()
