@@ -120,7 +120,7 @@ func (p *program) says(pattern string) string {
 }
 
 // address waits for the program to listen.
-func (p *program) address() string { return p.says(`listens on (http://[0-9.:]+)`) }
+func (p *program) address() string { return p.says(`listens on (https?://[0-9.:]+)`) }
 
 // code waits for the program's end and gives its exit code.
 func (p *program) code() int {

@@ -18,7 +18,7 @@ import (
 
 // ownServer starts a MariaDB for one test, which may do to it what others must not see. It gives a database on it, and the
 // server's root.
-func ownServer(t *testing.T) (dsn string, root *sql.DB) {
+func ownServer(t *testing.T, args ...string) (dsn string, root *sql.DB) {
 	t.Helper()
 	testenv.MySQL(t) // whoever tests without a server wants none
 	if _, err := exec.LookPath("mariadbd"); err != nil {
@@ -39,7 +39,8 @@ func ownServer(t *testing.T) (dsn string, root *sql.DB) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	said := &testenv.Text{}
 	cmd := exec.Command(filepath.Join(testenv.Root(t), "scripts/with-servers"), "sh", "-c", `echo "dsn=$CAPRI_TEST_MYSQL_DSN"; exec sleep 1000`)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CAPRI_SERVERS_DIR=" + dir, "CAPRI_SERVERS_BUFFER_POOL=64M", "CAPRI_TEST_REDIS=none", "CAPRI_TEST_MYSQL_DSN="}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CAPRI_SERVERS_DIR=" + dir, "CAPRI_SERVERS_BUFFER_POOL=64M", "CAPRI_TEST_REDIS=none", "CAPRI_TEST_MYSQL_DSN=",
+		"CAPRI_SERVERS_MARIADB_ARGS=" + strings.Join(args, " ")}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -62,10 +62,6 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if err := p.prepareAlerting(ctx); err != nil {
 		return err
 	}
-	secret, err := p.store.ClusterSecret(ctx)
-	if err != nil {
-		return err
-	}
 	made, err := auth.FirstKey(ctx, p.store, c.Data)
 	if err != nil {
 		return err
@@ -73,7 +69,7 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if made {
 		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
-	kept, err := worker.LogStoreFromConfig(c)
+	logs, err := p.nodeLogs(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +82,7 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	err = together(ctx,
 		p.newMaster(name, d.server(), false).Run,
 		func(ctx context.Context) error {
-			return serve(ctx, d, p.newAPI(&nodeLogs{p.store, secret, kept}), d.secured)
+			return serve(ctx, d, p.newAPI(logs), d.secured)
 		})
 	p.log.Info("stopped", "err", err)
 	return err
@@ -107,6 +103,16 @@ func (p *process) wakeOthers(ctx context.Context) (stop func()) {
 		cancel()
 		<-done
 	}
+}
+
+// nodeLogs reads logs from the workers, and from the log store.
+func (p *process) nodeLogs(ctx context.Context) (*nodeLogs, error) {
+	secret, err := p.store.ClusterSecret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := worker.LogStoreFromConfig(p.conf)
+	return &nodeLogs{p.store, secret, kept}, err
 }
 
 // nodeLogs reads a log from the node that ran the attempt.

@@ -88,7 +88,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		// processes
-		newStandaloneCommand(a), newMasterCommand(a), newWorkerCommand(a), newWatchCommand(a), newJobCommand(a),
+		newStandaloneCommand(a), newMasterCommand(a), newWebCommand(a), newWorkerCommand(a), newWatchCommand(a), newJobCommand(a),
 		// what runs without a server
 		newVersionCommand(a), newConfigCommand(a), newMigrateCommand(a), newDoctorCommand(a), newPlanCommand(a),
 		// definitions and batches
