@@ -43,6 +43,10 @@ type Options struct {
 	Log      *slog.Logger
 	Logs     LogReader // nil: logs are not to be had here
 	Channels Channels
+
+	// Of /readyz; each may be nil.
+	Fits     func(context.Context) error // whether the schema is this program's
+	Stopping func() bool                 // whether the process is about to end
 }
 
 // Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for. The HTTP server's own write
@@ -93,6 +97,7 @@ func New(o Options) http.Handler {
 		s.declare(auth.OpenAPIRead, http.MethodGet, config.OpenAPIPath+suffix)
 	}
 	s.handle(auth.HealthRead, http.MethodGet, "/healthz", s.healthz)
+	s.handle(auth.HealthRead, http.MethodGet, "/readyz", s.readyz)
 	s.handle(auth.IncidentLink, http.MethodGet, "/ack", s.ack)
 	s.handle(auth.IncidentLink, http.MethodPost, "/ack", s.ack)
 	s.statusOperations()
@@ -106,17 +111,37 @@ func New(o Options) http.Handler {
 	return r
 }
 
-// healthz says that the process answers; whether the database does, too, is its status.
-func (s *server) healthz(w http.ResponseWriter, r *http.Request) {
+// healthz says that the process answers, and no more: who restarts what does not must not do so because the database is away.
+func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
+	plainText(w, http.StatusOK, "ok")
+}
+
+// readyz says whether the process can do its work: the database answers, its schema fits, and it is not about to stop.
+func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 	defer cancel()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.Store.Ping(ctx); err != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte("the database does not answer\n"))
+	if s.Stopping != nil && s.Stopping() {
+		plainText(w, http.StatusServiceUnavailable, "it is about to stop")
 		return
 	}
-	_, _ = w.Write([]byte("ok\n"))
+	if err := s.Store.Ping(ctx); err != nil {
+		plainText(w, http.StatusServiceUnavailable, "the database does not answer")
+		return
+	}
+	if s.Fits != nil {
+		if err := s.Fits(ctx); err != nil {
+			s.Log.Warn("not ready", "err", err)
+			plainText(w, http.StatusServiceUnavailable, "the database's schema does not fit this program")
+			return
+		}
+	}
+	plainText(w, http.StatusOK, "ok")
+}
+
+func plainText(w http.ResponseWriter, status int, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(line + "\n"))
 }
 
 // who is the caller's name, for the audit log.

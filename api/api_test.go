@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -242,12 +243,30 @@ func TestADatabaseThatIsGone_is_503_without_its_words(t *testing.T) {
 	rec := r.ask(auth.ReadOnly, "GET", wire.Prefix+"/batches", "")
 	assert.Contains(t, []int{500, 503}, rec.Code)
 	assert.NotContains(t, rec.Body.String(), "sql:")
-	assert.Equal(t, 503, r.ask("", "GET", "/healthz", "").Code)
+	assert.Equal(t, 503, r.ask("", "GET", "/readyz", "").Code)
+	assert.Equal(t, 200, r.ask("", "GET", "/healthz", "").Code, "the process lives: nobody need restart it")
+}
+
+func TestReadyz_says_what_is_missing_and_shows_nothing_else(t *testing.T) {
+	w := actiontest.SQLite(t)
+	var fits error
+	var stopping bool
+	h := api.New(api.Options{Store: w.Store, Actions: w.Actions, Fits: func(context.Context) error { return fits }, Stopping: func() bool { return stopping }})
+	ready := func() string {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		return fmt.Sprintf("%d %s", rec.Code, rec.Body.String())
+	}
+	assert.Equal(t, "200 ok\n", ready())
+	fits = errors.New("schema 3 of capri@10.0.0.1")
+	assert.Equal(t, "503 the database's schema does not fit this program\n", ready())
+	fits, stopping = nil, true
+	assert.Equal(t, "503 it is about to stop\n", ready())
 }
 
 func TestHeaders_leave_browsers_nothing_to_guess(t *testing.T) {
 	r := newRig(t, actiontest.SQLite(t))
-	for _, path := range []string{"/healthz", "/openapi.json", wire.Prefix + "/tasks", "/nothing"} {
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", wire.Prefix + "/tasks", "/nothing"} {
 		h := r.ask("", "GET", path, "").Header()
 		assert.Equal(t, "nosniff", h.Get("X-Content-Type-Options"), path)
 		assert.Equal(t, "DENY", h.Get("X-Frame-Options"), path)

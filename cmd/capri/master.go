@@ -82,7 +82,7 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	err = together(ctx,
 		p.newMaster(name, d.server(), false).Run,
 		func(ctx context.Context) error {
-			return serve(ctx, d, p.newAPI(logs), d.secured)
+			return serve(ctx, d, p.newAPI(ctx, logs), d.secured, p.log)
 		})
 	p.log.Info("stopped", "err", err)
 	return err

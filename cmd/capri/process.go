@@ -188,19 +188,22 @@ func (p *process) workerOptions(ctx context.Context, dir *worker.Directory, serv
 }
 
 // newAPI makes the handler of the API.
-func (p *process) newAPI(logs api.LogReader) http.Handler {
+func (p *process) newAPI(ctx context.Context, logs api.LogReader) http.Handler {
 	actions := action.New(p.store, p.calendar, p.waker, p.log)
 	actions.WithoutHDFS = len(p.conf.HDFS.NameNodes) == 0
 	channels := api.Channels{Names: slices.Sorted(maps.Keys(p.alerting.Senders)), Compose: p.alerting.Compose,
 		Talk: func(ctx context.Context, name string, m alerting.Message) (string, error) {
 			return channel.Talk(ctx, p.senders[name], m)
 		}}
-	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels})
+	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels,
+		Fits:     func(ctx context.Context) error { return schema.Check(ctx, p.store.DB(), p.store.Dialect()) },
+		Stopping: func() bool { return ctx.Err() != nil }})
 }
 
 // serve runs a handler until ctx ends, then lets the requests under way finish for a moment. secured nil: in plain HTTP.
-func serve(ctx context.Context, l net.Listener, h http.Handler, secured *certs.Server) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+func serve(ctx context.Context, l net.Listener, h http.Handler, secured *certs.Server, log *slog.Logger) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo)}
 	run := func() error { return srv.Serve(l) }
 	if secured != nil {
 		srv.Handler, srv.TLSConfig = onlyTLS(h), secured.Config()

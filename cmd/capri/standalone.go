@@ -88,7 +88,7 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	parts := []func(context.Context) error{
 		p.newMaster(w.Name(), server, true).Run,
 		w.Run,
-		func(ctx context.Context) error { return serve(ctx, d, p.newAPI(w), d.secured) },
+		func(ctx context.Context) error { return serve(ctx, d, p.newAPI(ctx, w), d.secured, p.log) },
 	}
 	if p.redis != nil {
 		parts = append(parts, background(p.redis.Run))

@@ -55,7 +55,7 @@ func (a *app) web(ctx context.Context, c *conf.Config) error {
 	}
 	fmt.Fprintf(a.out, "Capri %s web listens on %s\n", version, d.server())
 	defer p.wakeOthers(ctx)()
-	err = serve(ctx, d, p.newAPI(logs), d.secured)
+	err = serve(ctx, d, p.newAPI(ctx, logs), d.secured, p.log)
 	p.log.Info("stopped", "err", err)
 	return err
 }

@@ -79,7 +79,7 @@ func (a *app) worker(ctx context.Context, c *conf.Config, address string) error 
 	fmt.Fprintf(a.out, "Capri %s worker %s: %d slots in pool %s, data %s\n", version, w.Name(), c.Node.Slots, c.Node.Pool, dir.Path())
 	parts := []func(context.Context) error{
 		w.Run,
-		func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), nil) },
+		func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), nil, p.log) },
 	}
 	if p.redis != nil {
 		parts = append(parts, background(p.redis.Run))

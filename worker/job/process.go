@@ -67,7 +67,7 @@ func NewMaker(o MakerOptions) *Maker {
 	if dir := filepath.Dir(o.Program); o.Program != "" && !strings.Contains(dir, ":") && open(dir) {
 		path += ":" + dir // last: jobs call capri report-code, and nothing there comes before the machine's own
 	}
-	return &Maker{calendar: o.Calendar, base: o.PassEnv, path: path, server: o.Server, clients: o.Clients, program: o.Program,
+	return &Maker{calendar: o.Calendar, base: o.PassEnv, path: path, server: o.Server, caCert: o.CACert, clients: o.Clients, program: o.Program,
 		httpAllow: o.HTTPAllow, cache: map[version]*compiled{}}
 }
 
