@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"capri"
+	"capri/alerting/words"
+	"capri/definition/nearest"
 	"capri/sql/store"
 )
 
@@ -77,6 +80,18 @@ func (a *Actions) Silence(ctx context.Context, who string, x store.Silence) (id 
 		if _, err := path.Match(pattern, ""); err != nil {
 			return 0, capri.Invalid(field, pattern, "a name in which * stands for anything")
 		}
+	}
+	if x.Task != "" && !strings.Contains(x.Task, "*") {
+		if _, err := a.store.TaskByName(ctx, x.Task); err != nil {
+			return 0, err
+		}
+	}
+	if kinds := words.Kinds(); x.Kind != "" && !slices.Contains(kinds, x.Kind) { // it would silence nothing, and nobody would notice
+		want := "a kind of alerts, as capri alert list --single shows it"
+		if near := nearest.Word(x.Kind, kinds); near != "" {
+			want += "; is it " + near + "?"
+		}
+		return 0, capri.Invalid("kind", x.Kind, want)
 	}
 	if x.ID, err = a.store.NewSilenceID(ctx); err != nil {
 		return 0, err

@@ -243,18 +243,43 @@ func (s *server) testChannel(ctx context.Context, in *channelTestInput) (*body[w
 	return answer(out), nil
 }
 
-// The page behind a message's link. It asks before it does anything: programs that look at mails open links, too.
+// The page behind a message's link. It asks before it does anything: programs that look at mails open links, too. Whoever
+// opens it has just been woken: what it is about, one button, both languages.
 var ackPage = template.Must(template.New("ack").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Capri</title>
-<body style="font-family: system-ui, sans-serif; max-width: 36rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.5">
-<h1 style="font-size: 1.3rem">{{.Title}}</h1>
-<p>{{.Text}}</p>
-{{if .Token}}<form method="post" action="ack"><input type="hidden" name="t" value="{{.Token}}">
-<button style="font-size: 1.1rem; padding: .7rem 1.4rem">I look after it · 我来处理</button></form>{{end}}
-</body></html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="robots" content="noindex">
+<title>{{.Title}}</title>
+<style>
+body { font: 1.0625rem/1.5 system-ui, sans-serif; max-width: 34rem; margin: 0 auto; padding: 1.5rem 1.25rem; }
+h1 { font-size: 1.375rem; line-height: 1.3; margin: .5rem 0 1rem; overflow-wrap: anywhere; }
+p { margin: 0 0 .5rem; }
+.level { display: inline-block; padding: .15rem .6rem; border-radius: 4px; background: #1d4ed8; color: #fff; font-size: .875rem; font-weight: bold; }
+.important { background: #b45309; }
+.severe { background: #b91c1c; }
+.about { color: GrayText; }
+button { font: inherit; font-weight: bold; width: 100%; margin: 1.25rem 0; padding: 1rem; border: 0; border-radius: 6px; background: #1d4ed8; color: #fff; cursor: pointer; }
+button:focus-visible { outline: 3px solid #93c5fd; outline-offset: 2px; }
+</style>
+</head>
+<body>
+{{with .Level}}<span class="level {{.}}">{{.}}</span>
+{{end}}<h1>{{.Title}}</h1>
+{{with .About}}<p class="about">{{.}}</p>
+{{end}}{{if .Token}}<form method="post" action="ack"><input type="hidden" name="t" value="{{.Token}}">
+<button>I look after it · 我来处理</button></form>
+{{end}}<p>{{.Text}}</p>
+{{with .Chinese}}<p lang="zh">{{.}}</p>
+{{end}}</body>
+</html>
 `))
 
-type ackView struct{ Title, Text, Token string }
+type ackView struct{ Title, Level, About, Text, Chinese, Token string }
+
+func (v *ackView) says(text, chinese string) { v.Text, v.Chinese, v.Token = text, chinese, "" }
 
 // ack shows the page, and takes its answer.
 func (s *server) ack(w http.ResponseWriter, r *http.Request) {
@@ -267,27 +292,35 @@ func (s *server) ack(w http.ResponseWriter, r *http.Request) {
 		row, err = s.Store.Incident(r.Context(), incident)
 	}
 	if err == nil {
-		view.Title, view.Text, view.Token = row.Title, "Nobody is told of it again while somebody looks after it.", token
+		view.Title, view.Level = row.Title, row.Level.String()
+		view.About = fmt.Sprintf("Incident %d, since %s", incident, row.OpenedAt.In(s.Zone).Format("2006-01-02 15:04 MST"))
+		view.says("Nobody is told of it again while you look after it.", "确认后，不再重复通知，也不再升级。")
+		view.Token = token
 		if row.AckedAt != 0 {
-			view.Text, view.Token = row.AckedBy+" looks after it since "+row.AckedAt.In(s.Zone).Format(time.DateTime)+".", ""
+			at := row.AckedAt.In(s.Zone).Format(time.DateTime)
+			view.says(row.AckedBy+" looks after it since "+at+".", row.AckedBy+" 已于 "+at+" 开始处理。")
 		}
 		if row.ClosedAt != 0 {
-			view.Text, view.Token = "It is over: "+row.Closed+".", ""
+			view.says("It is over: "+row.Closed+".", "事件已结束。")
 		}
 		if r.Method == http.MethodPost && view.Token != "" {
 			err = s.Actions.AcknowledgeIncident(r.Context(), person, incident)
-			view.Text, view.Token = "Thank you. Nobody is told of it again.", ""
+			view.says("Thank you, "+person+". Nobody is told of it again.", "谢谢，不再重复通知。")
 		}
 	}
 	if err != nil {
-		view, code = ackView{Title: "Capri", Text: "This did not work."}, http.StatusServiceUnavailable
+		view, code = ackView{Title: "Capri"}, http.StatusServiceUnavailable
+		view.says("This did not work. Try it again, or use capri alert ack.", "操作失败，请重试，或使用 capri alert ack。")
 		if errors.Is(err, capri.ErrForbidden) || errors.Is(err, capri.ErrNotFound) || errors.Is(err, capri.ErrConflict) {
-			view.Text, code = err.Error(), http.StatusForbidden
+			view.says(err.Error(), "链接无效或已过期。")
+			code = http.StatusForbidden
 		} else {
 			s.Log.Warn("acknowledge by a link", "incident", incident, "err", err)
 		}
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer") // the address is a key
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'")
 	w.WriteHeader(code)
 	_ = ackPage.Execute(w, view)

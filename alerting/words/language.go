@@ -50,6 +50,9 @@ var languages = map[string]*language{
 
 func languageNames() []string { return slices.Sorted(maps.Keys(languages)) }
 
+// Kinds lists the kinds of alerts that there are.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds["en"])) }
+
 // kinds says what each kind of alert is, as what follows "TASK BATCH: " or stands alone. A test holds it against the
 // kinds that the code raises.
 var kinds = map[string]map[string]string{
