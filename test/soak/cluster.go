@@ -152,7 +152,7 @@ func (c *cluster) startServers(ctx context.Context) error {
 	if c.redis, err = newRedis(ctx, filepath.Join(c.dir, "redis")); err != nil {
 		return err
 	}
-	if c.mail, err = newMailbox(); err != nil {
+	if c.mail, err = newMailbox(ctx); err != nil {
 		return err
 	}
 	return errors.Join(c.database.start(), c.redis.start())

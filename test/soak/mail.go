@@ -43,8 +43,8 @@ const (
 	vanishes // it has taken the mail, and the connection ends before it says so
 )
 
-func newMailbox() (*mailbox, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newMailbox(ctx context.Context) (*mailbox, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
