@@ -24,6 +24,7 @@ import (
 	"capri"
 	"capri/action"
 	"capri/auth"
+	"capri/metrics"
 	"capri/sql/store"
 )
 
@@ -44,6 +45,9 @@ type Options struct {
 	Logs     LogReader // nil: logs are not to be had here
 	Channels Channels
 
+	Turns *metrics.Durations // what the services of this process took; nil: it runs none
+	Clock func() time.Time   // nil: time.Now
+
 	// Of /readyz; each may be nil.
 	Fits     func(context.Context) error // whether the schema is this program's
 	Stopping func() bool                 // whether the process is about to end
@@ -61,6 +65,8 @@ type server struct {
 	huma   huma.API
 	router *chi.Mux
 	acts   map[string]auth.Act // by method and pattern: who may call what (access.go)
+
+	measure measure
 }
 
 // New makes the handler of the whole API.
@@ -72,9 +78,12 @@ func New(o Options) http.Handler {
 		o.Zone = o.Actions.Calendar().Zone()
 	}
 	r := chi.NewRouter()
-	s := &server{Options: o, router: r, acts: map[string]auth.Act{}}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
-	r.Use(s.recovered, headers, limited, s.authenticated)
+	r.Use(s.measured, s.recovered, headers, limited, s.authenticated)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
 	})
@@ -98,6 +107,7 @@ func New(o Options) http.Handler {
 	}
 	s.handle(auth.HealthRead, http.MethodGet, "/healthz", s.healthz)
 	s.handle(auth.HealthRead, http.MethodGet, "/readyz", s.readyz)
+	s.handle(auth.MetricsRead, http.MethodGet, "/metrics", s.metrics)
 	s.handle(auth.IncidentLink, http.MethodGet, "/ack", s.ack)
 	s.handle(auth.IncidentLink, http.MethodPost, "/ack", s.ack)
 	s.statusOperations()

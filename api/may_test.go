@@ -47,7 +47,9 @@ func TestAMember_changes_what_is_of_the_department_and_nothing_else(t *testing.T
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := twoDepartments(t, w)
 		own, theirs, nobodys := r.executed("day"), r.executed("theirs"), r.executed("nobodys")
-		ids := func(list ...capri.BatchID) string { return strings.ReplaceAll(fmt.Sprintf(`{"ids":%d}`, list), " ", ",") }
+		ids := func(list ...capri.BatchID) string {
+			return strings.ReplaceAll(fmt.Sprintf(`{"ids":%d}`, list), " ", ",")
+		}
 
 		for _, act := range []string{"kill", "hold", "release"} {
 			rec := r.ask(auth.Member, "POST", wire.Prefix+"/batches:"+act, ids(own, theirs, nobodys))

@@ -32,11 +32,12 @@ const (
 	ScopeThirdParty Scope = "third-party" // third parties' data, verdicts of the quality API
 	ScopeAlerts     Scope = "alerts"      // raise, acknowledge, silence, duty
 	ScopeOperations Scope = "operations"  // nodes, services, pauses, cold starts
+	ScopeMetrics    Scope = "metrics"     // what Prometheus reads, and nothing else
 	ScopePeople     Scope = "people"      // users, departments, accounts, apps
 )
 
 // Scopes in the order in which they are shown.
-var Scopes = []Scope{ScopeAll, ScopeRead, ScopeLogs, ScopeTasks, ScopeBatches, ScopeThirdParty, ScopeAlerts, ScopeOperations, ScopePeople}
+var Scopes = []Scope{ScopeAll, ScopeRead, ScopeLogs, ScopeTasks, ScopeBatches, ScopeThirdParty, ScopeAlerts, ScopeOperations, ScopeMetrics, ScopePeople}
 
 // ParseScope reads a scope's name.
 func ParseScope(s string) (Scope, error) {
@@ -71,6 +72,7 @@ const (
 	OpenAPIRead   Act = "openapi.read"
 	IncidentLink  Act = "incident.link"
 	StatusRead    Act = "status.read"
+	MetricsRead   Act = "metrics.read"
 	ActionRead    Act = "action.read"
 	TaskRead      Act = "task.read"
 	TaskEdit      Act = "task.edit"
@@ -124,6 +126,7 @@ var Policy = []Rule{
 	{Act: OpenAPIRead, Public: true, Does: "read what operations there are"},
 	{Act: IncidentLink, Public: true, Does: "acknowledge one incident by the signed link of a message"},
 	{Act: StatusRead, Role: ReadOnly, Scope: ScopeRead, Does: "see what the server says of itself and of the work in hand"},
+	{Act: MetricsRead, Role: ReadOnly, Scope: ScopeMetrics, Does: "read the metrics of a process"},
 	{Act: ActionRead, Role: ReadOnly, Scope: ScopeRead, Does: "read the log of actions: one's own, and those on one's own objects; admins all"},
 
 	{Act: TaskRead, Role: ReadOnly, Own: Seen, Scope: ScopeRead, Does: "look at tasks, their history and exports"},

@@ -56,6 +56,7 @@ type Options struct {
 	Probes          []conf.Probe     // what the monitor looks after besides Capri
 	Alerting        Alerting         // how alerts leave
 	Random          *rand.Rand
+	Observe         func(row string, took time.Duration, err error) // is told of every turn; may be nil
 	Log             *slog.Logger
 }
 
@@ -183,7 +184,9 @@ func (m *Master) prepare(member *lease.Member) (*lease.Keeper, []*runner) {
 	}
 	keeper := lease.New(o)
 	for _, row := range rows {
-		runners = append(runners, &runner{services.NewRunner(row, m.o.Store, keeper, m.o.Waker, m.o.Log), row})
+		r := services.NewRunner(row, m.o.Store, keeper, m.o.Waker, m.o.Log)
+		r.Observe = m.o.Observe
+		runners = append(runners, &runner{r, row})
 	}
 	return keeper, runners
 }

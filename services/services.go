@@ -87,6 +87,9 @@ type Runner struct {
 	ticks    chan struct{}
 	triggers chan struct{}
 
+	// Observe is told of every turn, if it is set before Run.
+	Observe func(row string, took time.Duration, err error)
+
 	// Of the loop alone.
 	owed    bool          // a turn in any case: the last one failed, or had more to do
 	next    capri.Instant // Result.Next of the last turn; 0: none
@@ -270,6 +273,9 @@ func (r *Runner) turn(ctx context.Context, lease capri.Lease, now capri.Instant,
 	began := time.Now()
 	res, err := r.guarded(ctx, Turn{Now: now, Lease: lease, Woken: why == byWake || why == byTimer && r.row.Fires == nil})
 	took := time.Since(began)
+	if r.Observe != nil {
+		r.Observe(r.row.String(), took, err)
+	}
 	r.waker.Wake(res.Wake...)
 	idle := err == nil && len(res.Counts) == 0
 	if err == nil {

@@ -30,6 +30,7 @@ import (
 	"capri/certs"
 	"capri/conf"
 	"capri/master"
+	"capri/metrics"
 	"capri/sql/schema"
 	"capri/sql/store"
 	"capri/wake"
@@ -171,6 +172,13 @@ func (p *process) newMaster(name, listens string, sole bool) *master.Master {
 		LeaseTTL: p.conf.Lease.TTL, LeaseRenew: p.conf.Lease.Renew,
 		DependencyEvery: p.conf.Dependency.Interval, DispatchEvery: p.conf.Dispatch.Interval, LostAfter: p.conf.Node.LostAfter,
 		Quality: p.conf.Quality, Probes: p.conf.Probes, Alerting: p.alerting,
+		Observe: func(row string, took time.Duration, err error) {
+			outcome := "done"
+			if err != nil {
+				outcome = "failed"
+			}
+			p.turns.Add(took, "service", row, "outcome", outcome)
+		},
 		Random: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)),
 		Log:    p.log,
 	})
@@ -195,7 +203,7 @@ func (p *process) newAPI(ctx context.Context, logs api.LogReader) http.Handler {
 		Talk: func(ctx context.Context, name string, m alerting.Message) (string, error) {
 			return channel.Talk(ctx, p.senders[name], m)
 		}}
-	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels,
+	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels, Turns: &p.turns,
 		Fits:     func(ctx context.Context) error { return schema.Check(ctx, p.store.DB(), p.store.Dialect()) },
 		Stopping: func() bool { return ctx.Err() != nil }})
 }

@@ -39,6 +39,7 @@ alerting/route      : capri alerting
 alerting/words      : capri alerting definition/nearest
 
 # edges to the world
+metrics             :
 internal/failpoint  :
 sql/dialect         : capri internal/failpoint SQL
 certs               : capri
@@ -73,7 +74,7 @@ services/monitor    : capri alerting/duty calendar placement sql/store services 
 auth                : capri sql/store
 action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
-api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action api/wire HTTP
+api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP
 client              : capri certs api/wire
 watch               : capri alerting/channel sql/store MAIL
 
@@ -105,7 +106,7 @@ test/checker/cmd/witness : test/checker
 test/soak           : test/checker SQL TOXIPROXY SMTP SYS
 
 # the programs: flags and wiring
-cmd/capri           : capri cron calendar lineage birth placement definition alerting certs conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
+cmd/capri           : capri cron calendar lineage birth placement definition alerting certs conf alerting/* files files/local files/hdfs sql/dialect sql/schema sql/store lease wake metrics auth action api api/wire client worker worker/* worker/job/runner master watch CLI YAML SYNC SYS
 cmd/capri-shim      : worker/shim
 cmd/capri-bench     : capri internal/bench
 `

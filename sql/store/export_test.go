@@ -63,3 +63,8 @@ func MissingText(p capri.Period, mark capri.Instant, no capri.BatchNo, limit int
 func (s *Store) AlertTexts(now capri.Instant) map[string]sq.SelectBuilder {
 	return map[string]sq.SelectBuilder{"alert_incident": s.newAlerts(500), "alert_delivery_due": dueDeliveries("mail", now, 8), "incident_next": dueIncidents(now, 500)}
 }
+
+// GaugeTexts are the statements that monitoring asks, by the index that each is to walk on.
+func GaugeTexts(now capri.Instant) map[string]sq.SelectBuilder {
+	return map[string]sq.SelectBuilder{"task_work_ready": countQuery(), "task_work_ready ": oldestReady(3, now), " task_work_ready": countReadyQuery(), "alert_delivery_due": queueQuery("mail"), "alert_incident": filingQuery()}
+}

@@ -105,3 +105,16 @@ func TestWhat_the_alert_service_asks_all_the_time_is_a_walk_on_an_index(t *testi
 		}
 	})
 }
+
+func TestWhat_monitoring_asks_all_the_time_is_a_walk_on_an_index(t *testing.T) {
+	each(t, func(w *world) {
+		for index, q := range store.GaugeTexts(w.Clock.Now()) {
+			text, args, err := q.ToSql()
+			require.NoError(t, err)
+			plan := strings.Join(w.plan(text, args), "\n")
+			require.Contains(t, plan, strings.TrimSpace(index), text)
+			require.NotContains(t, plan, "filesort", text)
+			require.NotContains(t, plan, "SCAN", text)
+		}
+	})
+}
