@@ -305,10 +305,10 @@ func (c Calendar) unshift(m moment, w wallRange) Range {
 	}
 	// A shifted time that falls into a gap is shown as what comes after it.
 	from, to := w.from-c.clock.gap(w.from, w.to), w.to
-	switch {
-	case m.unit == 'd':
+	switch m.unit {
+	case 'd':
 		from, to = from-int64(m.n)*daySeconds, to-int64(m.n)*daySeconds
-	case m.unit == 'w':
+	case 'w':
 		from, to = from-7*int64(m.n)*daySeconds, to-7*int64(m.n)*daySeconds
 	default:
 		from, to = w.monthsBack(m.n, w.from-from)
