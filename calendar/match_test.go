@@ -66,6 +66,36 @@ func TestMatch_reads_all_ways_there_are(t *testing.T) {
 	}
 }
 
+// Where the clock is changed several intervals give one text, and none of them may be missed.
+func TestMatch_near_a_change_of_the_clock(t *testing.T) {
+	for _, tt := range []struct {
+		sentence, zone, template, text string
+		starts                         []string
+	}{
+		{"two equal hours", "America/New_York", "${yyyyMMddHH}", "2026110101", []string{"2026-11-01T01:00:00-04:00", "2026-11-01T01:00:00-05:00"}},
+		{"the day after, where the hour is left out", "Europe/Berlin", "${yyyyMMddHH+1d}", "2026032903", []string{"2026-03-28T02:00:00+01:00", "2026-03-28T03:00:00+01:00"}},
+		{"the week after", "Europe/Berlin", "${yyyyMMddHH+1w}", "2026032903", []string{"2026-03-22T02:00:00+01:00", "2026-03-22T03:00:00+01:00"}},
+		{"the month before", "Europe/Berlin", "${yyyyMMddHH-1M}", "2026032903", []string{"2026-04-29T02:00:00+02:00", "2026-04-29T03:00:00+02:00"}},
+		{"half an hour", "Australia/Lord_Howe", "${yyyyMMddHHmm-1d}", "202610040230", []string{"2026-10-05T02:30:00+11:00", "2026-10-05T02:00:00+11:00"}},
+		{"a date that was left out", "Pacific/Apia", "${yyyyMMdd+1d}", "20111231", []string{"2011-12-29T00:00:00-10:00"}},
+	} {
+		t.Run(tt.sentence, func(t *testing.T) {
+			c := in(t, tt.zone)
+			tmpl, err := ParseTemplate(tt.template, PathTemplate)
+			require.NoError(t, err)
+			for _, text := range tt.starts {
+				start := at(t, c, text)
+				require.Equal(t, tt.text, tmpl.Expand(c, start, start))
+				found := false
+				for _, m := range tmpl.Match(c, tt.text) {
+					found = found || m.Start.From <= start && start < m.Start.To
+				}
+				assert.True(t, found, text)
+			}
+		})
+	}
+}
+
 // What Expand writes, Match finds again, whatever the shift, the zone and the clock changes; and the outlines agree.
 func TestMatch_finds_every_interval_that_gives_a_text(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns"}

@@ -125,6 +125,22 @@ func TestReadersOfOneKindAreFoundTogether(t *testing.T) {
 	assert.Equal(t, []string{"1 20261120", "2 20261120", "5 20261121", "7 2026W47"}, got)
 }
 
+// A cron task's first interval is empty, and waits for its own path all the same.
+func TestReadersOfAFirstFire(t *testing.T) {
+	c := in(t, "UTC")
+	compiled, err := Compile(&capri.Task{Spec: capri.Spec{Name: "t", Period: capri.Cron, Inputs: []capri.Input{{Path: "/x/${yyyyMMdd}"}}}})
+	require.NoError(t, err)
+	p, e, _ := period(t, "0 0 0 1 6 ? 2010-2012")
+	readers := NewReaders(c)
+	readers.Add(0, compiled, Ref{Period: p, Cron: e})
+	readings, err := readers.Find(at(t, c, "2026-11-20"), func(int) capri.Instant { return 0 }).Of(capri.PathCondition{Path: "/x/20100601", Flag: "_SUCCESS"})
+	require.NoError(t, err)
+	require.Len(t, readings, 1)
+	require.Len(t, readings[0].Intervals, 2, "and the second starts there")
+	assert.Equal(t, capri.BatchNo("20100601000000"), readings[0].Intervals[0].BatchNo)
+	assert.Equal(t, capri.BatchNo("20110601000000"), readings[0].Intervals[1].BatchNo)
+}
+
 func TestReadersOfAPathWithoutADate(t *testing.T) {
 	c := in(t, "UTC")
 	compiled, err := Compile(&capri.Task{Spec: capri.Spec{Name: "often", Period: capri.Hour, Inputs: []capri.Input{{Path: "/x/${HH}", Unit: capri.Hour, From: offset(t, "-500"), To: offset(t, "0")}}}})
