@@ -47,6 +47,7 @@ type process struct {
 	redis        *wake.Redis // nil: none is configured
 	redisOptions wake.RedisOptions
 	alerting     master.Alerting
+	turns        metrics.Durations          // of the services that run here
 	senders      map[string]alerting.Sender // for people who try them
 }
 
