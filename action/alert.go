@@ -59,7 +59,7 @@ func (a *Actions) RaiseAlert(ctx context.Context, who string, x AlertSpec) error
 		if err != nil {
 			return err
 		}
-		return tx.LogAction("alert_raise", key, title)
+		return tx.LogChanges(store.Change{Action: "alert_raise", Target: key, Detail: title, Task: task})
 	})
 }
 

@@ -27,7 +27,7 @@ type BatchResult struct {
 // Kill ends batches: those that run nowhere at once, the others as soon as their worker has ended every process.
 func (a *Actions) Kill(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]BatchResult, error) {
 	why := because("killed", who, reason)
-	return a.change(ctx, "kill", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+	return a.changeBatches(ctx, "kill", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		return tx.RequestKill(ids, why)
 	}, wake.Worker, wake.Dispatch)
 }
@@ -39,7 +39,7 @@ func (a *Actions) Hold(ctx context.Context, who string, ids []capri.BatchID, rea
 	if reason != "" {
 		why += ": " + reason
 	}
-	return a.change(ctx, "hold", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+	return a.changeBatches(ctx, "hold", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		done, err = tx.Hold(ids, why)
 		return done, nil, err
 	}, wake.Dispatch)
@@ -48,7 +48,7 @@ func (a *Actions) Hold(ctx context.Context, who string, ids []capri.BatchID, rea
 // Release lets held batches start.
 func (a *Actions) Release(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]BatchResult, error) {
 	why := because("released", who, reason)
-	return a.change(ctx, "release", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+	return a.changeBatches(ctx, "release", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		done, err = tx.Release(ids, why)
 		return done, nil, err
 	}, wake.Dispatch)
@@ -61,9 +61,9 @@ func because(what, who, reason string) string {
 	return what + " by " + who + ": " + reason
 }
 
-// change does something to several batches in one transaction. Where one of them does not exist nothing is done:
+// changeBatches does something to several batches in one transaction. Where one of them does not exist nothing is done:
 // a mistyped id is more likely than the wish to kill the others.
-func (a *Actions) change(ctx context.Context, action, who string, ids []capri.BatchID, reason string,
+func (a *Actions) changeBatches(ctx context.Context, action, who string, ids []capri.BatchID, reason string,
 	do func(*store.Tx) (done, asked []capri.BatchID, err error), topics ...string) ([]BatchResult, error) {
 	if len(ids) == 0 {
 		return nil, capri.Invalid("ids", "", "at least one batch")
@@ -73,18 +73,24 @@ func (a *Actions) change(ctx context.Context, action, who string, ids []capri.Ba
 	}
 	var done, asked []capri.BatchID
 	err := a.store.Write(ctx, action+" batches", who, func(tx *store.Tx) (err error) {
+		before, err := tx.Standings(ids)
+		if err != nil {
+			return err
+		}
 		if done, asked, err = do(tx); err != nil {
 			return err
 		}
-		for _, id := range ids {
-			if !slices.Contains(done, id) && !slices.Contains(asked, id) {
-				continue
-			}
-			if err := tx.LogAction(action, fmt.Sprintf("batch %d", id), reason); err != nil {
-				return err
-			}
+		changed := slices.Concat(done, asked)
+		slices.Sort(changed)
+		after, err := tx.Standings(changed)
+		if err != nil {
+			return err
 		}
-		return nil
+		changes := make([]store.Change, len(changed))
+		for i, id := range changed {
+			changes[i] = store.Change{Action: action, Target: fmt.Sprintf("batch %d", id), Detail: reason, Task: before[id].TaskID, Before: before[id], After: after[id]}
+		}
+		return tx.LogChanges(changes...)
 	})
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func TestExecute_makes_the_next_run_once_the_last_has_finished(t *testing.T) {
 		assert.True(t, second.Latest)
 		assert.False(t, w.Batch(first.ID).Latest)
 		assert.Equal(t, 1, w.Batch(child.ID).Unmet, "the child waits again")
-		rows, err := w.Store.Actions(w.Ctx, 1)
+		rows, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		assert.Equal(t, "execute", rows[0].Action)
 		assert.Contains(t, rows[0].Detail, "run 1")
@@ -188,7 +188,7 @@ func TestPeople_and_rights(t *testing.T) {
 		_, err = a.CreateApp(w.Ctx, who, "x", "king")
 		require.ErrorIs(t, err, capri.ErrInvalid)
 		require.ErrorIs(t, a.DeleteApp(w.Ctx, "airflow", "airflow"), capri.ErrConflict)
-		rows, err := w.Store.Actions(w.Ctx, 100)
+		rows, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 100})
 		require.NoError(t, err)
 		for _, r := range rows {
 			assert.NotContains(t, r.Detail+r.Target, key, "a key is in no log")

@@ -75,11 +75,16 @@ func (a *Actions) TriggerService(ctx context.Context, who, service string) error
 
 // logged does one thing in a transaction with its line in the audit log, and wakes what places and generates.
 func (a *Actions) logged(ctx context.Context, who, action, target, detail string, do func(*store.Tx) error) error {
-	err := a.store.Write(ctx, action+" "+target, who, func(tx *store.Tx) error {
+	return a.change(ctx, who, store.Change{Action: action, Target: target, Detail: detail}, do)
+}
+
+// change is logged for what belongs to a task or a department, whose people may read of it.
+func (a *Actions) change(ctx context.Context, who string, c store.Change, do func(*store.Tx) error) error {
+	err := a.store.Write(ctx, c.Action+" "+c.Target, who, func(tx *store.Tx) error {
 		if err := do(tx); err != nil {
 			return err
 		}
-		return tx.LogAction(action, target, detail)
+		return tx.LogChanges(c)
 	})
 	if err == nil {
 		a.wake.Wake(wake.Generate, wake.Dispatch)

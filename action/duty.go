@@ -70,7 +70,7 @@ func (a *Actions) SetDuty(ctx context.Context, who string, specs []duty.Spec, dr
 			if err := tx.SaveRota(r); err != nil {
 				return err
 			}
-			if err := tx.LogAction("duty_set", dutyOf(r.Department), describe(r.Spec())); err != nil {
+			if err := tx.LogChanges(store.Change{Action: "duty_set", Target: dutyOf(r.Department), Detail: describe(r.Spec()), Department: r.Department}); err != nil {
 				return err
 			}
 		}
@@ -81,7 +81,7 @@ func (a *Actions) SetDuty(ctx context.Context, who string, specs []duty.Spec, dr
 
 // DeleteDuty forgets a department's rota, and its overrides.
 func (a *Actions) DeleteDuty(ctx context.Context, who, department string) error {
-	return a.logged(ctx, who, "duty_delete", dutyOf(department), "", func(tx *store.Tx) error { return tx.DeleteRota(department) })
+	return a.change(ctx, who, store.Change{Action: "duty_delete", Target: dutyOf(department), Department: department}, func(tx *store.Tx) error { return tx.DeleteRota(department) })
 }
 
 // AddDutyOverride puts somebody else on duty for a while.
@@ -98,7 +98,7 @@ func (a *Actions) AddDutyOverride(ctx context.Context, who string, o duty.Overri
 		return o, err
 	}
 	detail := a.describeOverride(o)
-	err = a.logged(ctx, who, "duty_override_add", dutyOf(o.Department), detail, func(tx *store.Tx) error {
+	err = a.change(ctx, who, store.Change{Action: "duty_override_add", Target: dutyOf(o.Department), Detail: detail, Department: o.Department}, func(tx *store.Tx) error {
 		o, err = tx.AddOverride(o)
 		return err
 	})
@@ -115,7 +115,7 @@ func (a *Actions) DeleteDutyOverride(ctx context.Context, who string, id int64, 
 		if err := may(o.Department); err != nil {
 			return err
 		}
-		return tx.LogAction("duty_override_delete", dutyOf(o.Department), a.describeOverride(o))
+		return tx.LogChanges(store.Change{Action: "duty_override_delete", Target: dutyOf(o.Department), Detail: a.describeOverride(o), Department: o.Department})
 	})
 }
 
@@ -134,7 +134,7 @@ func (a *Actions) GrantAlert(ctx context.Context, who, task string, g store.Aler
 	}
 	g.TaskID = t.ID
 	detail := fmt.Sprintf("%s: sms %t, mail %t", g.User, g.SMS, g.Mail)
-	return a.logged(ctx, who, "alert_grant", task, detail, func(tx *store.Tx) error { return tx.GrantAlert(g) })
+	return a.change(ctx, who, store.Change{Action: "alert_grant", Target: task, Detail: detail, Task: t.ID}, func(tx *store.Tx) error { return tx.GrantAlert(g) })
 }
 
 // RevokeAlert takes a user's alert rights of a task back.
@@ -143,7 +143,7 @@ func (a *Actions) RevokeAlert(ctx context.Context, who, task, user string) error
 	if err != nil {
 		return err
 	}
-	return a.logged(ctx, who, "alert_revoke", task, user, func(tx *store.Tx) error { return tx.RevokeAlert(t.ID, task, user) })
+	return a.change(ctx, who, store.Change{Action: "alert_revoke", Target: task, Detail: user, Task: t.ID}, func(tx *store.Tx) error { return tx.RevokeAlert(t.ID, task, user) })
 }
 
 func isUser(users []store.User, name string) bool {

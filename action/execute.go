@@ -65,7 +65,7 @@ func (a *Actions) Execute(ctx context.Context, who, name string) (store.BatchRow
 		if err := tx.LowerFirstMark(t.ID, iv.Mark); err != nil {
 			return err
 		}
-		return tx.LogAction("execute", name, fmt.Sprintf("batch_no %s, run %d, batch %d", iv.BatchNo, runNo, nb.ID))
+		return tx.LogChanges(store.Change{Action: "execute", Target: name, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", iv.BatchNo, runNo, nb.ID), Task: t.ID})
 	}
 	if exists {
 		if nb.ID, err = a.store.ReserveBatchIDs(ctx, 1); err != nil {

@@ -40,7 +40,7 @@ func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error 
 			return capri.Invalid("department", u.Department, "a department that exists (capri department set)")
 		}
 	}
-	return a.logged(ctx, who, "user_set", u.Name, fmt.Sprintf("department %q, enabled %t", u.Department, u.Enabled), func(tx *store.Tx) error { return tx.SaveUser(u) })
+	return a.change(ctx, who, store.Change{Action: "user_set", Target: u.Name, Detail: fmt.Sprintf("department %q, enabled %t", u.Department, u.Enabled), Department: u.Department}, func(tx *store.Tx) error { return tx.SaveUser(u) })
 }
 
 // DeleteUser forgets a user who owns no task.

@@ -24,12 +24,16 @@ func (a *Actions) QualityVerdict(ctx context.Context, who string, id capri.Batch
 	if reason != "" {
 		detail += ": " + reason
 	}
-	err := a.store.Write(ctx, "take a quality verdict", who, func(tx *store.Tx) error {
+	b, err := a.store.Batch(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = a.store.Write(ctx, "take a quality verdict", who, func(tx *store.Tx) error {
 		// The same verdict again is harmless, as after a lost answer; it is logged all the same, since somebody did ask.
 		if _, err := tx.QualityVerdict(id, ask, runnable, reason); err != nil {
 			return err
 		}
-		return tx.LogAction("quality_verdict", fmt.Sprintf("batch %d", id), detail)
+		return tx.LogChanges(store.Change{Action: "quality_verdict", Target: fmt.Sprintf("batch %d", id), Detail: detail, Task: b.TaskID})
 	})
 	if err == nil && runnable {
 		a.wake.Wake(wake.Dispatch)

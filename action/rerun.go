@@ -65,9 +65,9 @@ func (a *Actions) Rerun(ctx context.Context, who string, r RerunRequest) ([]Rang
 	}
 	if !r.Preview {
 		run.note = func(tx *store.Tx, count map[string]int) error {
-			return tx.LogAction("rerun", r.Task, fmt.Sprintf("%s to %s, by data %t, only %s, on running %s: %d new runs, %d new, %d killed first, %d left alone, %d there already, %d refused",
+			return tx.LogChanges(store.Change{Action: "rerun", Target: r.Task, Task: t.ID, Detail: fmt.Sprintf("%s to %s, by data %t, only %s, on running %s: %d new runs, %d new, %d killed first, %d left alone, %d there already, %d refused",
 				r.From, r.To, r.ByData, cmp.Or(r.Only, onlyAll), cmp.Or(r.OnRunning, onRunningFail),
-				count[ItemNewRun], count[ItemNew], count[ItemKillAsked], count[ItemLeftAlone], count[ItemExists], count[ItemRefused]))
+				count[ItemNewRun], count[ItemNew], count[ItemKillAsked], count[ItemLeftAlone], count[ItemExists], count[ItemRefused])})
 		}
 	}
 	if err := a.run(ctx, &run); err != nil {

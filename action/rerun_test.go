@@ -96,7 +96,7 @@ func TestRerun_makes_the_next_run_at_each_own_mark_and_what_rested_on_the_old_on
 		require.Equal(t, 1, w.Batch(child.ID).Unmet)
 		require.Equal(t, 1, w.Batch(reader.ID).Unmet)
 		require.Contains(t, w.Wakes.Take(), wake.Dispatch)
-		log, err := w.Store.Actions(w.Ctx, 1)
+		log, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		require.Equal(t, "rerun", log[0].Action)
 		require.Equal(t, "d", log[0].Target)

@@ -3,7 +3,6 @@ package action
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -401,7 +400,7 @@ func (a *Actions) save(ctx context.Context, who, action string, e *edit) error {
 		if err := a.derive(tx, e, again, before); err != nil {
 			return err
 		}
-		return tx.LogAction(action, e.target(), e.summary())
+		return tx.LogChanges(e.changes(action)...)
 	})
 	if err != nil {
 		return err
@@ -605,23 +604,29 @@ func (a *Actions) deriveLate(ctx context.Context, who string, e *edit, tasks []*
 }
 
 // target and summary are what the audit log says of an edit. What each field was is in the task's history.
-func (e *edit) target() string {
-	if n := len(e.saves) + len(e.deleted); n != 1 {
-		return fmt.Sprintf("%d tasks", n)
+// changes are an edit's lines of the log, one for each task, so that each owner finds his own: the fields that differ. What a new
+// task says stands in its history.
+func (e *edit) changes(action string) []store.Change {
+	var all []store.Change
+	for _, s := range e.saves {
+		c := store.Change{Action: action, Target: s.Name, Task: s.ID, Detail: "changed"}
+		old := e.old[s.Name]
+		if old == nil || old.DeletedAt != 0 {
+			c.Detail, c.After = "created", map[string]string{"owner": s.Owner, "group": s.Group}
+			all = append(all, c)
+			continue
+		}
+		before, after := map[string]string{}, map[string]string{}
+		for _, d := range definition.Diff(&old.Spec, &s.Spec) {
+			before[d.Field], after[d.Field] = d.Old, d.New
+		}
+		c.Before, c.After = before, after
+		all = append(all, c)
 	}
 	for _, t := range e.deleted {
-		return t.Name
+		all = append(all, store.Change{Action: "task_delete", Target: t.Name, Task: t.ID, Detail: "deleted", Before: map[string]string{"owner": t.Owner, "group": t.Group}})
 	}
-	return e.saves[0].Name
-}
-
-func (e *edit) summary() string {
-	changed := make([]string, len(e.out.Changed))
-	for i, c := range e.out.Changed {
-		changed[i] = c.Task
-	}
-	text, _ := json.Marshal(map[string][]string{"created": e.out.Created, "changed": changed, "deleted": e.out.Deleted}) //nolint:errchkjson // strings: cannot fail
-	return string(text)
+	return all
 }
 
 // EnableTask lets a task take part in marks, or stops it. It reports whether that changed anything.

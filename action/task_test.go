@@ -14,6 +14,7 @@ import (
 	"capri/action"
 	"capri/action/actiontest"
 	"capri/definition"
+	"capri/sql/store"
 	"capri/wake"
 )
 
@@ -46,7 +47,7 @@ func TestApply_creates_changes_and_leaves_alone(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 2, up.Version)
 
-		rows, err := w.Store.Actions(w.Ctx, 10)
+		rows, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 10})
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(rows), 2)
 		assert.Equal(t, "task_apply", rows[0].Action)

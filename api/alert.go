@@ -304,7 +304,9 @@ func (s *server) ack(w http.ResponseWriter, r *http.Request) {
 			view.says("It is over: "+row.Closed+".", "事件已结束。")
 		}
 		if r.Method == http.MethodPost && view.Token != "" {
-			err = s.Actions.AcknowledgeIncident(r.Context(), person, incident)
+			by := store.RequestOf(r.Context())
+			by.Kind = "link" // whoever has the message: not as good as a key
+			err = s.Actions.AcknowledgeIncident(store.WithRequest(r.Context(), by), person, incident)
 			view.says("Thank you, "+person+". Nobody is told of it again.", "谢谢，不再重复通知。")
 		}
 	}

@@ -96,7 +96,7 @@ func TestARaisedAlert_becomes_an_incident_with_an_account_of_who_is_told(t *test
 		for _, m := range r.detail(alerts[0].IncidentID).Messages {
 			assert.NotContains(t, m.Why, "duty of the system")
 		}
-		log, err := w.Store.Actions(w.Ctx, 1)
+		log, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"alert_raise", "k", "app_member"}, []string{log[0].Action, log[0].Target, log[0].Who})
 	})
@@ -297,7 +297,7 @@ func TestTheLinkOfAMessage_asks_first_and_acknowledges_by_its_button(t *testing.
 		x := r.detail(id)
 		assert.Equal(t, "ops", x.AckedBy)
 		assert.Nil(t, x.NextAt)
-		log, err := w.Store.Actions(w.Ctx, 1)
+		log, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"incident_ack", "ops"}, []string{log[0].Action, log[0].Who})
 		for _, method := range []string{"GET", "POST"} {
@@ -306,7 +306,7 @@ func TestTheLinkOfAMessage_asks_first_and_acknowledges_by_its_button(t *testing.
 			assert.Contains(t, rec.Body.String(), "ops looks after it since 20")
 			assert.NotContains(t, rec.Body.String(), "<form")
 		}
-		again, err := w.Store.Actions(w.Ctx, 1)
+		again, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		assert.Equal(t, log[0].At, again[0].At)
 		assert.Equal(t, log[0].Target, again[0].Target, "it is not written twice")

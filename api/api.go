@@ -83,7 +83,7 @@ func New(o Options) http.Handler {
 	}
 	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
-	r.Use(s.measured, s.recovered, headers, limited, s.authenticated)
+	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
 	})
@@ -99,6 +99,12 @@ func New(o Options) http.Handler {
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"key": {Type: "http", Scheme: "bearer", Description: "An app key: capri_…"},
 	}
+	config.Transformers = append(config.Transformers, func(ctx huma.Context, _ string, v any) (any, error) {
+		if p, ok := v.(*problem); ok {
+			p.RequestID = store.RequestOf(ctx.Context()).ID
+		}
+		return v, nil
+	})
 	config.RejectUnknownQueryParameters = true // a mistyped filter would list everything
 	s.huma = humachi.New(r, config)
 

@@ -83,7 +83,7 @@ func TestRotas_are_set_read_and_deleted(t *testing.T) {
 		r.read(&rotas, auth.ReadOnly, "/duty")
 		assert.Len(t, rotas, 1)
 
-		log, err := w.Store.Actions(w.Ctx, 2)
+		log, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 2})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"duty_delete", "department dw", "app_admin"}, []string{log[0].Action, log[0].Target, log[0].Who})
 		assert.Equal(t, []string{"duty_set", "department dw", "hand-over at 09:00 Asia/Shanghai; primary: bob, carol, 7 days each from 2026-11-16 on; secondary: 2026-11-16 carol"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -57,7 +58,9 @@ func newProblem(status int, detail string) *problem {
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	data, _ := json.Marshal(newProblem(status, detail).Problem) //nolint:errchkjson // texts and a number: cannot fail
+	p := newProblem(status, detail).Problem
+	p.RequestID = w.Header().Get(requestIDHeader)
+	data, _ := json.Marshal(p) //nolint:errchkjson // texts and a number: cannot fail
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(data, '\n')) // the caller may have gone
@@ -137,7 +140,7 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 		}
 	case p.Status == http.StatusInternalServerError:
 		ref := reference()
-		s.Log.Error("request failed", "operation", what, "reference", ref, "err", err)
+		s.Log.Error("request failed", "operation", what, "reference", ref, "request", store.RequestOf(ctx).ID, "err", err)
 		p.Detail = "a fault of Capri; its log has the cause under reference " + ref
 	}
 	return p
@@ -176,6 +179,23 @@ func reference() string {
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
+
+const requestIDHeader = "X-Request-ID"
+
+// identified gives each request a number, the caller's own if it is a decent one, by which its answer, the server's log and
+// the log of actions are found together.
+func identified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(requestIDHeader)
+		if !decentRequestID.MatchString(id) {
+			id = reference() + reference()
+		}
+		w.Header().Set(requestIDHeader, id)
+		next.ServeHTTP(w, r.WithContext(store.WithRequest(r.Context(), store.Request{ID: id, Address: remote(r)})))
+	})
+}
+
+var decentRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
 // recovered turns a panic into a problem; its stack goes to the log.
 func (s *server) recovered(next http.Handler) http.Handler {

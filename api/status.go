@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"capri"
@@ -13,10 +14,6 @@ import (
 type none struct{}
 
 type alertsInput struct{ Paging }
-
-type limitInput struct {
-	Limit int `query:"limit" minimum:"1" maximum:"10000" default:"100"`
-}
 
 func (s *server) statusOperations() {
 	register(s, auth.StatusRead, http.MethodGet, "/status", "status", "What the server says of itself and of the work in hand", s.status)
@@ -52,16 +49,76 @@ func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error
 	return answer(out), nil
 }
 
-func (s *server) actions(ctx context.Context, in *limitInput) (*body[[]wire.Action], error) {
-	rows, err := s.Store.Actions(ctx, in.Limit)
+type actionsInput struct {
+	Paging
+	Who       string `query:"who"`
+	Action    string `query:"action" doc:"such as kill or task_apply"`
+	Target    string `query:"target" doc:"such as batch 17, or a name"`
+	Task      string `query:"task" doc:"all that was done to a task and its batches"`
+	RequestID string `query:"request_id"`
+	From      string `query:"from"`
+	To        string `query:"to" doc:"included (a bare date: all of it)"`
+}
+
+// actions shows admins everything, and others what concerns them: what they did, and what was done to what is theirs or
+// their department's.
+func (s *server) actions(ctx context.Context, in *actionsInput) (*pageOutput[wire.Action], error) {
+	f := store.ActionFilter{Who: in.Who, Action: in.Action, Target: in.Target, RequestID: in.RequestID, Limit: in.Limit + 1, Seen: auth.From(ctx).SeenActions()}
+	var err error
+	if f.Before, err = after[int64](&in.Paging); err != nil {
+		return nil, err
+	}
+	if in.Task != "" {
+		if err := s.mayTasks(ctx, auth.TaskRead, in.Task); err != nil {
+			return nil, err
+		}
+		whose, err := s.Store.WhoseTasks(ctx, []string{in.Task}) // of a deleted one, too
+		if err != nil {
+			return nil, err
+		}
+		if f.Task = whose[in.Task].TaskID; f.Task == 0 {
+			return nil, capri.NotFound("there is no task %q", in.Task)
+		}
+	}
+	if in.From != "" {
+		if f.From, err = s.instant("from", in.From); err != nil {
+			return nil, err
+		}
+	}
+	if in.To != "" {
+		if f.To, err = s.Actions.Calendar().ParseRangeEnd(in.To, true); err != nil {
+			return nil, rename("to", err)
+		}
+	}
+	rows, err := s.Store.Actions(ctx, f)
 	if err != nil {
 		return nil, err
 	}
+	return paged(&in.Paging, rows, func(a store.Action) any { return a.ID }, func(rows []store.Action) ([]wire.Action, error) { return s.wireActions(ctx, rows) })
+}
+
+func (s *server) wireActions(ctx context.Context, rows []store.Action) ([]wire.Action, error) {
+	var ids []capri.TaskID
+	for _, a := range rows {
+		if a.TaskID != 0 {
+			ids = append(ids, a.TaskID)
+		}
+	}
+	names, err := s.Store.TaskNames(ctx, ids)
 	out := make([]wire.Action, len(rows))
 	for i, a := range rows {
-		out[i] = wire.Action{At: a.At.In(s.Zone), Who: a.Who, Action: a.Action, Target: a.Target, Detail: a.Detail}
+		out[i] = wire.Action{ID: a.ID, At: a.At.In(s.Zone), Who: a.Who, Kind: a.Kind, Address: a.Address, RequestID: a.Request.ID, Action: a.Action, Target: a.Target,
+			Task: names[a.TaskID], Department: a.Department, Detail: a.Detail, Before: raw(a.Before), After: raw(a.After)}
 	}
-	return list(out), nil
+	return out, err
+}
+
+// raw is JSON as it is stored, null for nothing.
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return json.RawMessage("null")
+	}
+	return json.RawMessage(text)
 }
 
 func (s *server) alerts(ctx context.Context, in *alertsInput) (*pageOutput[wire.Alert], error) {

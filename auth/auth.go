@@ -119,6 +119,9 @@ type contextKey struct{}
 
 // With puts who acts into a context; From takes it out again.
 func With(ctx context.Context, p Principal) context.Context {
+	r := store.RequestOf(ctx)
+	r.Kind = string(p.Kind)
+	ctx = store.WithRequest(ctx, r) // what he changes is logged with it
 	return context.WithValue(ctx, contextKey{}, p)
 }
 

@@ -111,7 +111,7 @@ func TestEnsureAdminKey(t *testing.T) {
 		files, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		assert.Len(t, files, 1, "nothing is left over")
-		actions, err := db.Store.Actions(ctx, 10)
+		actions, err := db.Store.Actions(ctx, store.ActionFilter{Limit: 10})
 		require.NoError(t, err)
 		for _, a := range actions {
 			assert.NotContains(t, a.Detail+a.Target, key)

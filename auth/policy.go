@@ -375,6 +375,19 @@ func (p Principal) Seen(act Act) *store.Seen {
 	return v
 }
 
+// SeenActions is what the list of actions is narrowed to; nil: not at all. An admin reads everything; whoever else what he
+// did, and what was done to what is his or his department's.
+func (p Principal) SeenActions() *store.SeenActions {
+	if p.Role.May(Admin) {
+		return nil
+	}
+	v := &store.SeenActions{Who: p.Name, Kind: string(p.Kind), Of: store.Seen{Owner: p.Name, Department: p.Department}}
+	if p.Kind == App {
+		v.Of.App = p.Name
+	}
+	return v
+}
+
 // TaskObject is a task, as May judges it.
 func TaskObject(w store.Whose) Object {
 	return Object{What: fmt.Sprintf("task %q", w.Task), Owner: w.Owner, Department: w.Department, App: w.App}

@@ -298,8 +298,13 @@ func (c *Client) TestChannel(ctx context.Context, x wire.ChannelTest) (wire.Chan
 	return one[wire.ChannelTestResult](ctx, c, post, "/alerts/test", nil, x)
 }
 
-func (c *Client) Actions(ctx context.Context, limit int) ([]wire.Action, error) {
-	return one[[]wire.Action](ctx, c, get, "/actions", values("limit", number(limit)), nil)
+// ActionFilter chooses actions; empty fields choose all.
+type ActionFilter struct{ Who, Action, Target, Task, RequestID, From, To string }
+
+// Actions lists what people and apps did, newest first.
+func (c *Client) Actions(ctx context.Context, f ActionFilter, limit int) ([]wire.Action, error) {
+	return pages[wire.Action](ctx, c, "/actions", values("who", f.Who, "action", f.Action, "target", f.Target, "task", f.Task, "request_id", f.RequestID,
+		"from", f.From, "to", f.To), limit)
 }
 
 func (c *Client) Users(ctx context.Context) ([]wire.User, error) {

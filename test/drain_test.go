@@ -12,6 +12,7 @@ import (
 	"capri"
 	"capri/internal/testenv"
 	"capri/sql/sqltest"
+	"capri/sql/store"
 )
 
 // scripts/drain is for the night in which nothing answers but the database.
@@ -69,7 +70,7 @@ func TestDrain_stops_and_resumes_a_node_on_the_database_alone(t *testing.T) {
 	if got := stopped(); got != "n2" {
 		t.Errorf("what was refused changed something: %q", got)
 	}
-	actions, err := db.Store.Actions(t.Context(), 100)
+	actions, err := db.Store.Actions(t.Context(), store.ActionFilter{Limit: 100})
 	if err != nil || len(actions) != 4 || actions[0].Target != "n1" {
 		t.Errorf("the log of actions has %v (%v)", actions, err)
 	}

@@ -7,6 +7,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"time"
 
 	"capri"
@@ -60,6 +61,8 @@ type Problem struct {
 	Detail string       `json:"detail"`
 	Errors []FieldError `json:"errors,omitempty"`
 	Names  []string     `json:"names,omitempty" doc:"what stands in the way: the tasks that would be deleted"`
+
+	RequestID string `json:"request_id,omitempty" doc:"as in X-Request-Id: the server's log and the log of actions have it"`
 }
 
 // FieldError is one thing that is wrong with the input.
@@ -72,11 +75,19 @@ type FieldError struct {
 
 // Action is a row of the audit log.
 type Action struct {
-	At     time.Time `json:"at"`
-	Who    string    `json:"who"`
-	Action string    `json:"action"`
-	Target string    `json:"target"`
-	Detail string    `json:"detail"`
+	ID         int64           `json:"id"`
+	At         time.Time       `json:"at"`
+	Who        string          `json:"who"`
+	Kind       string          `json:"kind" doc:"of caller: user, app, worker, job; link of a message; empty: Capri itself"`
+	Address    string          `json:"address" doc:"from where"`
+	RequestID  string          `json:"request_id"`
+	Action     string          `json:"action"`
+	Target     string          `json:"target"`
+	Task       string          `json:"task" doc:"where it is about one"`
+	Department string          `json:"department" doc:"whose it was, where it is about no task"`
+	Detail     string          `json:"detail"`
+	Before     json.RawMessage `json:"before" doc:"the fields that differ, as they were; null: it was not there. Secrets are ***"`
+	After      json.RawMessage `json:"after" doc:"as they are; null: it is gone"`
 }
 
 // Alert is a row of the outbox.

@@ -186,22 +186,32 @@ func newResumeCommand(a *app) *cobra.Command {
 
 func newActionCommand(a *app) *cobra.Command {
 	var limit int
-	list := &cobra.Command{Use: "list", Short: "List what people and apps did, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if limit < 1 {
-			return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
-		}
-		actions, err := c.Actions(ctx, limit)
-		if err != nil {
-			return err
-		}
-		return a.print(actions, func(w io.Writer) {
-			g := newGrid("at", "who", "action", "target", "detail").limit("target", 22).limit("detail", 28)
-			for _, x := range actions {
-				g.add(x.At, x.Who, x.Action, x.Target, x.Detail)
+	var f client.ActionFilter
+	list := &cobra.Command{Use: "list", Short: "List what people and apps did, newest first",
+		Long: "List what people and apps did, newest first: admins see everything, others what they did themselves and what was\n" +
+			"done to what is theirs or their department's. What it was before and is after is in -o json.", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			if limit < 1 {
+				return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
 			}
-			g.write(w, "no actions")
-		})
-	})}
+			actions, err := c.Actions(ctx, f, limit)
+			if err != nil {
+				return err
+			}
+			return a.print(actions, func(w io.Writer) {
+				g := newGrid("at", "who", "kind", "action", "target", "detail").limit("target", 22).limit("detail", 28)
+				for _, x := range actions {
+					g.add(x.At, x.Who, x.Kind, x.Action, x.Target, x.Detail)
+				}
+				g.write(w, "no actions")
+			})
+		})}
 	list.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	list.Flags().StringVar(&f.Who, "who", "", "of this user or app")
+	list.Flags().StringVar(&f.Action, "action", "", "such as kill or task_apply")
+	list.Flags().StringVar(&f.Target, "target", "", `such as "batch 17", or a name`)
+	list.Flags().StringVar(&f.Task, "task", "", "all that was done to a task and its batches")
+	list.Flags().StringVar(&f.RequestID, "request", "", "of one request, by its X-Request-Id")
+	list.Flags().StringVar(&f.From, "from", "", "since")
+	list.Flags().StringVar(&f.To, "to", "", "until, included")
 	return group("action", "Look at the audit log", list)
 }

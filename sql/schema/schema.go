@@ -260,7 +260,7 @@ func Clean(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
 		case "dic_data":
 			where = " WHERE name NOT IN ('" + keyZone + "', '" + keyMinBinary + "')"
 		}
-		if err := deleteAll(ctx, db, d, "DELETE FROM "+t+where); err != nil {
+		if err := withoutTriggers(ctx, db, d, t, func() error { return deleteAll(ctx, db, d, "DELETE FROM "+t+where) }); err != nil {
 			return fmt.Errorf("clean table %s: %w", t, err)
 		}
 	}
@@ -269,6 +269,41 @@ func Clean(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
 		return fmt.Errorf("clean table capri_service_lock: %w", err)
 	}
 	return nil
+}
+
+// withoutTriggers does something while a table's triggers, which keep others from deleting, are away: SQLite alone has any.
+func withoutTriggers(ctx context.Context, db *sql.DB, d *dialect.Dialect, table string, do func() error) error {
+	if d != dialect.SQLite {
+		return do()
+	}
+	rows, err := db.QueryContext(ctx, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", table)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	triggers := map[string]string{}
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			return err
+		}
+		triggers[name] = text
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for name := range triggers {
+		if _, err := db.ExecContext(ctx, "DROP TRIGGER "+name); err != nil {
+			return err
+		}
+	}
+	err = do()
+	for _, text := range triggers {
+		if _, e := db.ExecContext(ctx, text); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // deleteAll works in steps on MySQL, where deleting millions of rows at once outlasts the connection's time-out;

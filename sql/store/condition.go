@@ -712,6 +712,9 @@ func (s *Store) pathsOf(ctx context.Context, kind int, ids []capri.BatchID) (map
 // ReportThirdParty keeps what a third party said of a code and interval: ready, fail or withdraw. Anything but ready
 // makes what rested on it, and has not started, wait again.
 func (tx *Tx) ReportThirdParty(code string, p capri.Period, no capri.BatchNo, said string) error {
+	if err := tx.note("tthird_item", sq.Eq{"code": code, "period": int(p), "batch_no": string(no)}); err != nil {
+		return err
+	}
 	ready := said == "ready"
 	_, err := tx.exec(sq.Insert("tthird_item").Columns("code", "period", "batch_no", "result", "said", "reported_at", "reported_by").
 		Values(code, int(p), string(no), bit(ready), said, int64(tx.Now), cut(tx.who, 190)).

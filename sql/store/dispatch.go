@@ -270,6 +270,9 @@ func (s *Store) DispatchLimits(ctx context.Context) (paused bool, reason string,
 // PauseDispatch stops all placing until a time (0: until somebody resumes), by a write to dispatch's own row: its next
 // transaction waits for it or comes before it.
 func (tx *Tx) PauseDispatch(paused bool, reason string, until capri.Instant) error {
+	if err := tx.note("capri_service_lock", sq.Eq{"service": "dispatch"}); err != nil {
+		return err
+	}
 	n, err := tx.exec(sq.Update("capri_service_lock").Set("paused", bit(paused)).Set("paused_reason", cut(reason, 255)).Set("paused_until", nullable(until)).Where(sq.Eq{"service": "dispatch"}))
 	if err == nil && n == 0 {
 		return capri.Conflict("the dispatch service has never run on this database")

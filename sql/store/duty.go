@@ -84,6 +84,9 @@ func splitWeeks(text string) (weeks []duty.SpecWeek) {
 
 // SaveRota makes a department's rota, or replaces it; its overrides stay.
 func (tx *Tx) SaveRota(r duty.Rota) error {
+	if err := tx.noteRota(r.Department); err != nil {
+		return err
+	}
 	spec := r.Spec()
 	if _, wrong := duty.Parse(spec, time.UTC); len(wrong) > 0 {
 		return wrong // names hold no comma and no =, so that the columns can be read again
@@ -120,6 +123,9 @@ func (tx *Tx) SaveRota(r duty.Rota) error {
 
 // DeleteRota forgets a department's rota and its overrides.
 func (tx *Tx) DeleteRota(department string) error {
+	if err := tx.noteRota(department); err != nil {
+		return err
+	}
 	n, err := tx.exec(sq.Delete("duty").Where(sq.Eq{"department": department}))
 	if err == nil && n == 0 {
 		return NoRota(department)
@@ -128,6 +134,16 @@ func (tx *Tx) DeleteRota(department string) error {
 		_, err = tx.exec(sq.Delete("duty_override").Where(sq.Eq{"department": department}))
 	}
 	return err
+}
+
+// noteRota notes a rota's rows for the log.
+func (tx *Tx) noteRota(department string) error {
+	for _, place := range []duty.Place{duty.Primary, duty.Secondary} {
+		if err := tx.note("duty", sq.Eq{"department": department, "place": string(place)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // NoRota says that there is none.
@@ -173,6 +189,9 @@ func (tx *Tx) AddOverride(o duty.Override) (duty.Override, error) {
 		return o, NoRota(o.Department)
 	}
 	same := sq.Eq{"department": o.Department, "place": string(o.Place), "from_time": int64(o.From), "to_time": int64(o.To), "user": o.User}
+	if err := tx.note("duty_override", same); err != nil {
+		return o, err
+	}
 	if _, err := tx.exec(sq.Delete("duty_override").Where(same)); err != nil {
 		return o, err
 	}
@@ -187,6 +206,9 @@ func (tx *Tx) AddOverride(o duty.Override) (duty.Override, error) {
 
 // DeleteOverride takes an override back and tells which it was.
 func (tx *Tx) DeleteOverride(id int64) (duty.Override, error) {
+	if err := tx.note("duty_override", sq.Eq{"id": id}); err != nil {
+		return duty.Override{}, err
+	}
 	found, err := overrides(tx.ctx, tx.tx, sq.Eq{"id": id})
 	if err == nil && len(found) == 0 {
 		err = capri.NotFound("there is no duty override %d", id)
@@ -225,6 +247,9 @@ func (s *Store) AlertGrants(ctx context.Context, tasks ...capri.TaskID) ([]Alert
 
 // GrantAlert gives a user the rights that g names, and takes from him the other of the two.
 func (tx *Tx) GrantAlert(g AlertGrant) error {
+	if err := tx.note("task_alert_grant", sq.Eq{"task_id": int64(g.TaskID), "user": g.User}); err != nil {
+		return err
+	}
 	if err := named("user", g.User, 128); err != nil {
 		return err
 	}
@@ -238,6 +263,9 @@ func (tx *Tx) GrantAlert(g AlertGrant) error {
 
 // RevokeAlert takes both rights back. task is the task's name, for the message.
 func (tx *Tx) RevokeAlert(id capri.TaskID, task, user string) error {
+	if err := tx.note("task_alert_grant", sq.Eq{"task_id": int64(id), "user": user}); err != nil {
+		return err
+	}
 	n, err := tx.exec(sq.Delete("task_alert_grant").Where(sq.Eq{"task_id": int64(id), "user": user}))
 	if err == nil && n == 0 {
 		err = capri.NotFound("%s has no alert rights of task %s", user, task)

@@ -51,7 +51,7 @@ func TestATransaction_that_met_a_deadlock_is_run_again_as_a_whole(t *testing.T) 
 		wg.Wait()
 		deadlocks += tries[0] + tries[1] - 2
 	}
-	actions, err := db.Store.Actions(t.Context(), 100)
+	actions, err := db.Store.Actions(t.Context(), store.ActionFilter{Limit: 100})
 	require.NoError(t, err)
 	require.Len(t, actions, 2*rounds, "each transaction that succeeded has written all that belongs to it, once")
 	require.GreaterOrEqual(t, deadlocks, rounds, "the transactions did not cross")

@@ -458,6 +458,9 @@ func (s *Store) ForgetIncidents(ctx context.Context, lease capri.Lease, before c
 
 // Acknowledge says that somebody looks after an incident: nobody is told again until it is over.
 func (tx *Tx) Acknowledge(id int64, by string) error {
+	if err := tx.note("incident", sq.Eq{"id": id}); err != nil {
+		return err
+	}
 	n, err := tx.exec(sq.Update("incident").Set("acked_at", int64(tx.Now)).Set("acked_by", cut(by, 190)).Set("next_at", nil).Where("id = ? AND open = 1 AND acked_at IS NULL", id))
 	if err != nil || n > 0 {
 		return err
@@ -499,6 +502,9 @@ func (s *Store) Silence(ctx context.Context, id int64) (x Silence, err error) {
 
 // AddSilence makes one; id was reserved with NewSilenceID.
 func (tx *Tx) AddSilence(x Silence) error {
+	if err := tx.note("silence", sq.Eq{"id": x.ID}); err != nil {
+		return err
+	}
 	err := firstError(fits("task", x.Task, 190), fits("group", x.Group, 190), fits("kind", x.Kind, 64), fits("reason", x.Reason, 255))
 	switch {
 	case err != nil:
@@ -521,6 +527,9 @@ func (s *Store) NewSilenceID(ctx context.Context) (int64, error) {
 
 // EndSilence ends one now.
 func (tx *Tx) EndSilence(id int64) error {
+	if err := tx.note("silence", sq.Eq{"id": id}); err != nil {
+		return err
+	}
 	var reason string
 	var until capri.Instant
 	found, err := one(tx.ctx, tx.tx, sq.Select("reason", "until_at").From("silence").Where("id = ? AND until_at > ?", id, int64(tx.Now)).Suffix(tx.s.d.ForShare), &reason, &until)

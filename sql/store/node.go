@@ -151,6 +151,9 @@ func (s *Store) Beat(ctx context.Context, n capri.Node) (ok bool, err error) {
 
 // DrainNode makes a node take nothing new (seed 002 §2.5), or lets it take work again.
 func (tx *Tx) DrainNode(name string, drain bool) error {
+	if err := tx.note("capri_schedul_cluster", sq.Eq{"host": name}); err != nil {
+		return err
+	}
 	stop := any(nil)
 	if drain {
 		stop = int64(tx.Now)
@@ -168,6 +171,9 @@ const removableAfter = 3 * time.Minute
 
 // RemoveNode forgets a registration. What a silent node still has in hand is taken from it by the service of lost nodes.
 func (tx *Tx) RemoveNode(name string) error {
+	if err := tx.note("capri_schedul_cluster", sq.Eq{"host": name}); err != nil {
+		return err
+	}
 	var beat capri.Instant
 	busy := 0
 	found, err := one(tx.ctx, tx.tx, sq.Select("last_check_time").From("capri_schedul_cluster").Where(sq.Eq{"host": name}).Suffix(tx.s.d.ForUpdate), &beat)

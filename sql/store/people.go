@@ -47,6 +47,9 @@ func (tx *Tx) SaveUser(u User) error {
 	if err != nil {
 		return err
 	}
+	if err := tx.note("user", sq.Eq{"name": u.Name}); err != nil {
+		return err
+	}
 	_, err = tx.exec(sq.Insert("user").Columns("name", "department", "mail", "phone", "enabled", "admin", "created_at").
 		Values(u.Name, u.Department, u.Mail, u.Phone, bit(u.Enabled), bit(u.Admin), int64(tx.Now)).
 		Suffix(tx.s.d.Upsert([]string{"name"}, "department", "mail", "phone", "enabled", "admin")))
@@ -80,6 +83,9 @@ func (tx *Tx) SaveDepartment(d Department) error {
 	if err := firstError(named("name", d.Name, 128), fits("title", d.Title, 190)); err != nil {
 		return err
 	}
+	if err := tx.note("department", sq.Eq{"name": d.Name}); err != nil {
+		return err
+	}
 	_, err := tx.exec(sq.Insert("department").Columns("name", "title", "created_at").Values(d.Name, d.Title, int64(tx.Now)).
 		Suffix(tx.s.d.Upsert([]string{"name"}, "title")))
 	return err
@@ -91,6 +97,9 @@ func (tx *Tx) DeleteDepartment(name string) error { return tx.deleteNamed("depar
 // deleteNamed deletes the row of a table whose key is a name. In these tables the table's name is also people's
 // word for a row.
 func (tx *Tx) deleteNamed(table, name string) error {
+	if err := tx.note(table, sq.Eq{"name": name}); err != nil {
+		return err
+	}
 	n, err := tx.exec(sq.Delete(table).Where(sq.Eq{"name": name}))
 	if err == nil && n == 0 {
 		err = capri.NotFound("there is no %s %q", table, name)
@@ -133,6 +142,9 @@ func (tx *Tx) GrantAccount(g AccountGrant) error {
 	if err := firstError(named("account", g.Account, 64), named("name", g.Name, 128)); err != nil {
 		return err
 	}
+	if err := tx.note("account_grant", sq.Eq{"account": g.Account, "kind": g.Kind, "name": g.Name}); err != nil {
+		return err
+	}
 	_, err := tx.exec(sq.Insert("account_grant").Columns("account", "kind", "name", "created_at").Values(g.Account, g.Kind, g.Name, int64(tx.Now)).
 		Suffix(tx.s.d.Upsert([]string{"account", "kind", "name"}, "account")))
 	return err
@@ -140,7 +152,11 @@ func (tx *Tx) GrantAccount(g AccountGrant) error {
 
 // RevokeAccount takes a grant back.
 func (tx *Tx) RevokeAccount(g AccountGrant) error {
-	n, err := tx.exec(sq.Delete("account_grant").Where(sq.Eq{"account": g.Account, "kind": g.Kind, "name": g.Name}))
+	row := sq.Eq{"account": g.Account, "kind": g.Kind, "name": g.Name}
+	if err := tx.note("account_grant", row); err != nil {
+		return err
+	}
+	n, err := tx.exec(sq.Delete("account_grant").Where(row))
 	if err == nil && n == 0 {
 		err = capri.NotFound("account %s is not granted to %s %s", g.Account, g.Kind, g.Name)
 	}
@@ -218,6 +234,9 @@ func (tx *Tx) SaveApp(a App, keyHash string) error {
 	if err := firstError(named("name", a.Name, 128), fits("key", keyHash, 64)); err != nil {
 		return err
 	}
+	if err := tx.note("app", sq.Eq{"name": a.Name}); err != nil {
+		return err
+	}
 	u := sq.Update("app").Set("role", a.Role).Set("enabled", bit(a.Enabled)).Where(sq.Eq{"name": a.Name})
 	if keyHash != "" {
 		u = u.Set("key_hash", keyHash)
@@ -238,37 +257,3 @@ func (tx *Tx) SaveApp(a App, keyHash string) error {
 
 // DeleteApp forgets an app and its key.
 func (tx *Tx) DeleteApp(name string) error { return tx.deleteNamed("app", name) }
-
-// Action is one change that a person or an app made.
-type Action struct {
-	ID     int64
-	At     capri.Instant
-	Who    string
-	Action string
-	Target string
-	Detail string
-}
-
-// LogAction notes what the transaction's actor did, in the same transaction. Text that is too long is shortened:
-// the log must not be why a change fails.
-func (tx *Tx) LogAction(action, target, detail string) error {
-	_, err := tx.exec(sq.Insert("action_log").Columns("at", "who", "action", "target", "detail").
-		Values(int64(tx.Now), loggable(tx.who, 190), loggable(action, 64), loggable(target, 255), loggable(detail, 16_000))) // TEXT holds 65,535 bytes
-	return err
-}
-
-// loggable makes any text fit a column of n characters.
-func loggable(s string, n int) string { return cut(strings.ToValidUTF8(s, "?"), n) }
-
-// Actions lists the newest limit actions, the newest first.
-func (s *Store) Actions(ctx context.Context, limit int) ([]Action, error) {
-	var all []Action
-	q := sq.Select("id", "at", "who", "action", "target", "detail").From("action_log").OrderBy("id DESC").Limit(uint64(max(limit, 0)))
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var a Action
-		err := r.Scan(&a.ID, &a.At, &a.Who, &a.Action, &a.Target, &a.Detail)
-		all = append(all, a)
-		return err
-	})
-	return all, s.fault("read the action log", err)
-}

@@ -121,7 +121,7 @@ func TestActions_are_logged_with_their_change_or_not_at_all(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error {
 			return tx.LogAction(strings.Repeat("a", 70), strings.Repeat("对", 300), strings.Repeat("🚚", 20_000)+"\xff")
 		})
-		got, err := db.Store.Actions(ctx, 10)
+		got, err := db.Store.Actions(ctx, store.ActionFilter{Limit: 10})
 		if err != nil || len(got) != 2 {
 			t.Fatalf("%d actions, %v", len(got), err)
 		}
@@ -131,7 +131,7 @@ func TestActions_are_logged_with_their_change_or_not_at_all(t *testing.T) {
 		if first := got[1]; first.Who != "alice" || first.Action != "pause" || first.Target != "dispatch" || first.Detail != "übermorgen 🚚" || first.At != sqltest.Start {
 			t.Errorf("%+v", first)
 		}
-		if newest, err := db.Store.Actions(ctx, 1); err != nil || len(newest) != 1 || newest[0] != got[0] {
+		if newest, err := db.Store.Actions(ctx, store.ActionFilter{Limit: 1}); err != nil || len(newest) != 1 || newest[0] != got[0] {
 			t.Errorf("%.100v, %v", newest, err)
 		}
 	})

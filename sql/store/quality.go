@@ -155,6 +155,9 @@ func (tx *Tx) lockGates(ids []capri.BatchID) (rows []locked, asks map[capri.Batc
 // the newest, whether or not anybody was asked. The verdict of a question may change as long as the batch waits.
 // changed is false where it says what stands already.
 func (tx *Tx) QualityVerdict(id capri.BatchID, ask int, runnable bool, reason string) (changed bool, err error) {
+	if err := tx.note("task_work", sq.Eq{"id": int64(id)}); err != nil {
+		return false, err
+	}
 	rows, err := tx.lock([]capri.BatchID{id})
 	if err != nil {
 		return false, err

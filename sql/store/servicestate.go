@@ -79,6 +79,9 @@ func (s *Store) SaveServiceState(ctx context.Context, x ServiceState) error {
 
 // Trigger asks a service to run now, wherever it is led. A second request before the first was heard is the same one.
 func (tx *Tx) Trigger(service string) error {
+	if err := tx.note("service_trigger", sq.Eq{"service": service}); err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(capri.Services, func(x capri.ServiceName) bool { return x.Name == service }) {
 		return capri.NotFound("there is no service %q; those that exist: %s", service, capri.ServiceNames())
 	}
