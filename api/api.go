@@ -51,6 +51,8 @@ type Options struct {
 	// Of /readyz; each may be nil.
 	Fits     func(context.Context) error // whether the schema is this program's
 	Stopping func() bool                 // whether the process is about to end
+
+	Rate Rate // of one caller; zero: none
 }
 
 // Time-outs. A cold start of 100,000 batches is the slowest thing that anybody asks for. The HTTP server's own write
@@ -83,7 +85,7 @@ func New(o Options) http.Handler {
 	}
 	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
-	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated)
+	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.repeatable)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
 	})

@@ -174,7 +174,9 @@ func TestBadInput_is_answered_with_the_field(t *testing.T) {
 		{"why of an id that is not there", "GET", "/batches/999/why", "", 404, ""},
 		{"a log of an id that is not there", "GET", "/batches/999/logs", "", 404, ""},
 		{"batches of a task that is not there", "GET", "/batches?task=nothing", "", 404, ""},
-		{"a page after a batch that is not there", "GET", "/batches?before_id=999", "", 404, ""},
+		{"two kinds of ranges", "GET", "/batches?by_data=true&by_finish=true", "", 422, "by_finish"},
+		{"states and finish states in one", "GET", "/batches?state=running,failed", "", 422, "state"},
+		{"a period that is none", "GET", "/batches?period=year", "", 422, "period"},
 		{"an unknown period of tasks", "GET", "/tasks?period=year", "", 422, "period"},
 		{"a task that is not there", "GET", "/tasks/nothing", "", 404, ""},
 		{"the history of a task that is not there", "GET", "/tasks/nothing/history", "", 404, ""},
@@ -293,19 +295,17 @@ func TestBatches_are_paged_by_key(t *testing.T) {
 		rec := r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-10","to":"2026-11-20"}`)
 		require.Equal(t, 200, rec.Code, rec.Body.String())
 		var seen []capri.BatchID
-		for before := ""; ; {
-			rec := r.ask(auth.ReadOnly, "GET", wire.Prefix+"/batches?limit=5"+before, "")
-			require.Equal(t, 200, rec.Code, rec.Body.String())
-			var page []wire.Batch
-			require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &page))
-			for _, b := range page {
+		for cursor := ""; ; {
+			var page wire.Page[wire.Batch]
+			r.read(&page, auth.ReadOnly, "/batches?limit=5"+cursor)
+			for _, b := range page.Items {
 				require.NotContains(t, seen, b.ID)
 				seen = append(seen, b.ID)
 			}
-			if len(page) < 5 {
+			if page.Next == "" {
 				break
 			}
-			before = fmt.Sprintf("&before_id=%d", page[4].ID)
+			cursor = "&cursor=" + page.Next
 		}
 		assert.Len(t, seen, 22)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,16 +21,23 @@ type idInput struct {
 }
 
 type batchesInput struct {
-	Task     string `query:"task"`
-	State    string `query:"state" doc:"a state or a finish state"`
-	From     string `query:"from" doc:"on schedule_time; with by_data on data intervals"`
-	To       string `query:"to" doc:"included (a bare date: all of it); with by_data excluded"`
-	ByData   bool   `query:"by_data"`
-	Late     bool   `query:"late"`
-	AllRuns  bool   `query:"all_runs" doc:"not only the latest run of each batch_no"`
-	Archived bool   `query:"archived" doc:"archived ones too; they are also listed where the range reaches back to them"`
-	Limit    int    `query:"limit" minimum:"1" maximum:"10000" default:"100"`
-	BeforeID int64  `query:"before_id" doc:"the last id of the page before"`
+	Paging
+	Task        string   `query:"task" maxLength:"200" doc:"a name, or a pattern in which * stands for anything"`
+	State       []string `query:"state" maxItems:"11" doc:"states, or finish states, separated by commas"`
+	FinishState []string `query:"finish_state" maxItems:"7" enum:"none,success,failed,killed,dependency_timeout,output_timeout,skipped" doc:"finish states, beside states"`
+	Period      string   `query:"period" enum:"hour,day,week,month,cron,manual"`
+	Group       string   `query:"group" maxLength:"200"`
+	Owner       string   `query:"owner" maxLength:"200"`
+	Department  string   `query:"department" maxLength:"200" doc:"the owner's"`
+	Node        string   `query:"node" maxLength:"200"`
+	From        string   `query:"from" maxLength:"100" doc:"on schedule_time; with by_data on data intervals, with by_finish on finish_time"`
+	To          string   `query:"to" maxLength:"100" doc:"included (a bare date: all of it); with by_data excluded"`
+	ByData      bool     `query:"by_data" doc:"the range and the order are of the data's interval"`
+	ByFinish    bool     `query:"by_finish" doc:"the range and the order are of finish_time"`
+	Order       string   `query:"order" enum:"newest,oldest" default:"newest" doc:"which comes first"`
+	Late        bool     `query:"late"`
+	AllRuns     bool     `query:"all_runs" doc:"not only the latest run of each batch_no"`
+	Archived    bool     `query:"archived" doc:"archived ones too; they are also listed where the range reaches back to them"`
 }
 
 func (s *server) batchOperations() {
@@ -49,72 +57,90 @@ func (s *server) batchOperations() {
 	register(s, auth.ThirdParty, http.MethodPost, "/third-party/{code}", "report-third-party", "What a third party says of one interval", s.thirdParty, status(http.StatusNoContent))
 }
 
-func (s *server) batches(ctx context.Context, in *batchesInput) (*body[[]wire.Batch], error) {
-	f := store.BatchFilter{Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Seen: seen(ctx, auth.BatchRead), Limit: in.Limit, BeforeID: capri.BatchID(in.BeforeID)}
-	if in.Task != "" {
-		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true, Seen: f.Seen}) // its batches are still there
-		if err != nil {
-			return nil, err
-		}
-		if len(found) == 0 {
-			return nil, capri.NotFound("there is no task %q", in.Task)
-		}
-		f.Task = found[0].ID
-	}
-	if in.State != "" {
-		state, isState, finish, isFinish := capri.ParseState(in.State)
-		switch {
-		case isState:
-			f.States = []capri.State{state}
-		case isFinish:
-			f.FinishStates = []capri.FinishState{finish}
-		default:
-			return nil, capri.Invalid("state", in.State, "waiting, assigned, running, finished, none, success, failed, killed, dependency_timeout, output_timeout or skipped")
-		}
-	}
-	if in.BeforeID != 0 { // a position in a list is one that the caller has seen
-		if err := s.mayBatches(ctx, auth.BatchRead, f.BeforeID); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.timeRange(in, &f); err != nil {
+func (s *server) batches(ctx context.Context, in *batchesInput) (*pageOutput[wire.Batch], error) {
+	f, err := s.batchFilter(ctx, in)
+	if err != nil {
 		return nil, err
 	}
 	rows, err := s.Store.Batches(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]wire.Batch, len(rows))
-	for i := range rows {
-		out[i] = wire.BatchOf(&rows[i].Batch, rows[i].Task, s.Zone)
+	return paged(&in.Paging, rows, func(b store.BatchRow) any { return f.Order.Position(&b.Batch) },
+		each(func(b store.BatchRow) wire.Batch { return wire.BatchOf(&b.Batch, b.Task, s.Zone) }))
+}
+
+func (s *server) batchFilter(ctx context.Context, in *batchesInput) (store.BatchFilter, error) {
+	f := store.BatchFilter{Group: in.Group, Owner: in.Owner, Department: in.Department, Node: in.Node, Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Seen: seen(ctx, auth.BatchRead),
+		Limit: in.Limit + 1, Order: store.BatchOrder{Oldest: in.Order == "oldest"}}
+	var err error
+	if f.After, err = after[store.BatchPosition](&in.Paging); err != nil {
+		return f, err
 	}
-	return list(out), nil
+	switch {
+	case strings.Contains(in.Task, "*"):
+		f.Name = in.Task
+	case in.Task != "":
+		found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Task}, WithDeleted: true, Seen: f.Seen}) // its batches are still there
+		if err != nil {
+			return f, err
+		}
+		if len(found) == 0 {
+			return f, capri.NotFound("there is no task %q", in.Task)
+		}
+		f.Task = found[0].ID
+	}
+	if in.Period != "" {
+		if f.Period, err = capri.ParsePeriod(in.Period); err != nil {
+			return f, err
+		}
+	}
+	for _, name := range in.State {
+		state, isState, finish, isFinish := capri.ParseState(name)
+		switch {
+		case isState:
+			f.States = append(f.States, state)
+		case isFinish:
+			f.FinishStates = append(f.FinishStates, finish)
+		default:
+			return f, capri.Invalid("state", name, "waiting, assigned, running, finished, none, success, failed, killed, dependency_timeout, output_timeout or skipped")
+		}
+	}
+	if len(f.FinishStates) > 0 && (len(f.States) > 0 || len(in.FinishState) > 0) {
+		return f, capri.Invalid("state", strings.Join(in.State, ","), "states, and the finish states in finish_state")
+	}
+	for _, name := range in.FinishState {
+		_, _, finish, _ := capri.ParseState(name)
+		f.FinishStates = append(f.FinishStates, finish)
+	}
+	return f, s.timeRange(in, &f)
 }
 
 // timeRange reads from and to; each may be left out.
-func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) error {
-	var from, to capri.Instant
-	var err error
+func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) (err error) {
+	switch {
+	case in.ByData && in.ByFinish:
+		return capri.Invalid("by_finish", "true", "one of by_data and by_finish")
+	case in.ByData:
+		f.Order.Of = store.ByData
+	case in.ByFinish:
+		f.Order.Of = store.ByFinish
+	}
 	if in.From != "" {
-		if from, err = s.instant("from", in.From); err != nil {
+		if f.From, err = s.instant("from", in.From); err != nil {
 			return err
 		}
 	}
 	if in.To != "" {
-		if to, err = s.Actions.Calendar().ParseRangeEnd(in.To, !in.ByData); err != nil {
+		if f.To, err = s.Actions.Calendar().ParseRangeEnd(in.To, !in.ByData); err != nil {
 			return rename("to", err)
 		}
-	}
-	if from != 0 && to != 0 && to <= from && !(in.ByData && to == from) {
-		return capri.Invalid("to", in.To, "not before from ("+in.From+")")
-	}
-	if in.ByData {
-		f.DataFrom, f.DataTo = from, to
-		return nil
-	}
-	f.From = from
-	if to != 0 {
-		f.To = to - 1 // the filter's end is included
+		if f.To < f.From || f.To == f.From && !in.ByData {
+			return capri.Invalid("to", in.To, "not before from ("+in.From+")")
+		}
+		if !in.ByData {
+			f.To-- // the filter's end is included
+		}
 	}
 	return nil
 }

@@ -58,11 +58,14 @@ func newProblem(status int, detail string) *problem {
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	p := newProblem(status, detail).Problem
+	newProblem(status, detail).write(w)
+}
+
+func (p *problem) write(w http.ResponseWriter) {
 	p.RequestID = w.Header().Get(requestIDHeader)
-	data, _ := json.Marshal(p) //nolint:errchkjson // texts and a number: cannot fail
+	data, _ := json.Marshal(p.Problem) //nolint:errchkjson // texts and a number: cannot fail
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(data, '\n')) // the caller may have gone
 }
 
@@ -255,7 +258,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	var p *problem
-	if errors.As(s.problem(r.Context(), "authenticate", err), &p) {
-		writeProblem(w, p.Status, p.Detail)
+	if errors.As(s.problem(r.Context(), "before "+r.Method+" "+r.URL.Path, err), &p) {
+		p.write(w)
 	}
 }

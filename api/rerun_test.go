@@ -69,7 +69,7 @@ func TestAnArchivedBatch_is_shown_listed_and_explained(t *testing.T) {
 		assert.NotEmpty(t, shown.Events)
 		assert.Len(t, shown.Attempts, 1)
 		list := func(query string) (ids []capri.BatchID) {
-			for _, b := range decode[[]wire.Batch](t, r.ask(auth.ReadOnly, "GET", wire.Prefix+"/batches?"+query, "")) {
+			for _, b := range items[wire.Batch](r, "/batches?"+query) {
 				ids = append(ids, b.ID)
 			}
 			return ids
@@ -113,7 +113,7 @@ func TestAPoisonedTask_hides_no_other_in_any_list(t *testing.T) {
 		for _, named := range []string{"child", "tick"} {
 			assert.Contains(t, []int{409, 422}, r.ask(auth.ReadOnly, "GET", wire.Prefix+"/plan?from=2026-11-20&to=2026-11-21&task="+named, "").Code)
 		}
-		batches := decode[[]wire.Batch](t, r.ask(auth.ReadOnly, "GET", wire.Prefix+"/batches", ""))
+		batches := items[wire.Batch](r, "/batches")
 		require.Len(t, batches, 2)
 		for _, b := range batches {
 			decode[wire.BatchDetail](t, r.ask(auth.ReadOnly, "GET", fmt.Sprintf("%s/batches/%d", wire.Prefix, b.ID), ""))

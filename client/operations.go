@@ -138,8 +138,13 @@ func (c *Client) Plan(ctx context.Context, task, from, to string, limit int) ([]
 }
 
 func (c *Client) Batches(ctx context.Context, b wire.Batches) ([]wire.Batch, error) {
-	return one[[]wire.Batch](ctx, c, get, "/batches", values("task", b.Task, "state", b.State, "from", b.From, "to", b.To, "by_data", truth(b.ByData),
-		"late", truth(b.Late), "all_runs", truth(b.AllRuns), "archived", truth(b.Archived), "limit", number(b.Limit), "before_id", number(b.BeforeID)), nil)
+	q := values("task", b.Task, "state", b.State, "finish_state", b.FinishState, "period", b.Period, "group", b.Group, "owner", b.Owner, "department", b.Department,
+		"node", b.Node, "from", b.From, "to", b.To, "by_data", truth(b.ByData), "by_finish", truth(b.ByFinish), "late", truth(b.Late), "all_runs", truth(b.AllRuns),
+		"archived", truth(b.Archived))
+	if b.Oldest {
+		q.Set("order", "oldest")
+	}
+	return pages[wire.Batch](ctx, c, "/batches", q, b.Limit)
 }
 
 func batchPath(id capri.BatchID) string { return path("batches", strconv.FormatInt(int64(id), 10)) }

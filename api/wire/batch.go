@@ -126,15 +126,22 @@ type Attempt struct {
 
 // Batches asks for a list. Times are business time or RFC 3339.
 type Batches struct {
-	Task     string
-	State    string // a state or a finish state
-	From, To string
-	ByData   bool
-	Late     bool
-	AllRuns  bool
-	Archived bool // the archive's too, whatever the range
-	Limit    int
-	BeforeID capri.BatchID // the last id of the page before
+	Task        string // a name, or a pattern with *
+	State       string // states, or finish states, separated by commas
+	FinishState string // finish states beside states
+	Period      string
+	Group       string
+	Owner       string
+	Department  string
+	Node        string
+	From, To    string
+	ByData      bool // range and order are of the data's interval
+	ByFinish    bool // range and order are of finish_time
+	Oldest      bool // first
+	Late        bool
+	AllRuns     bool
+	Archived    bool // the archive's too, whatever the range
+	Limit       int
 }
 
 // IDs names batches for kill, hold and release.

@@ -19,6 +19,9 @@ const Prefix = "/api/v1"
 // MaxBody is the largest request that the server reads.
 const MaxBody = 16 << 20
 
+// HeaderIdempotencyKey names a POST, so that it may be sent again and is done once.
+const HeaderIdempotencyKey = "Idempotency-Key"
+
 // Headers that come with a piece of a log.
 const (
 	HeaderNextOffset = "Capri-Next-Offset" // where the next piece begins

@@ -21,52 +21,35 @@ func newBatchCommand(a *app) *cobra.Command {
 
 func newBatchList(a *app) *cobra.Command {
 	var f wire.Batches
-	var before int64
-	cmd := &cobra.Command{Use: "list", Short: "List batches, newest schedule time first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		if f.Limit < 1 {
 			return capri.Invalid("--limit", strconv.Itoa(f.Limit), "at least 1")
 		}
-		f.BeforeID = capri.BatchID(before)
-		batches, err := batchPages(ctx, c, f)
+		batches, err := c.Batches(ctx, f)
 		if err != nil {
 			return err
 		}
 		return a.print(batches, func(w io.Writer) { writeBatches(w, batches) })
 	})}
 	fl := cmd.Flags()
-	fl.StringVar(&f.Task, "task", "", "of this task")
-	fl.StringVar(&f.State, "state", "", "in this state, or finish state")
+	fl.StringVar(&f.Task, "task", "", "of this task; * stands for anything")
+	fl.StringVar(&f.State, "state", "", "in these states, or finish states, separated by commas")
+	fl.StringVar(&f.FinishState, "finish-state", "", "with these finish states, beside --state")
+	fl.StringVar(&f.Period, "period", "", "hour, day, week, month, cron or manual")
+	fl.StringVar(&f.Group, "group", "", "of tasks of this group")
+	fl.StringVar(&f.Owner, "owner", "", "of tasks of this owner")
+	fl.StringVar(&f.Department, "department", "", "of tasks whose owner is of this department")
+	fl.StringVar(&f.Node, "node", "", "on this node")
 	fl.StringVar(&f.From, "from", "", "scheduled at or after")
 	fl.StringVar(&f.To, "to", "", "scheduled at or before; a bare date is all of it")
 	fl.BoolVar(&f.ByData, "by-data", false, "the range is on data intervals, its end excluded")
+	fl.BoolVar(&f.ByFinish, "by-finish", false, "the range is on when they ended")
+	fl.BoolVar(&f.Oldest, "oldest", false, "the oldest first")
 	fl.BoolVar(&f.Late, "late", false, "late ones only")
 	fl.BoolVar(&f.AllRuns, "all-runs", false, "every run of a batch_no, not only the latest")
 	fl.BoolVar(&f.Archived, "archived", false, "archived ones too; a range that reaches back has them anyway")
 	fl.IntVar(&f.Limit, "limit", 100, "at most so many")
-	fl.Int64Var(&before, "before-id", 0, "go on after this batch, the last of the page before")
 	return cmd
-}
-
-// batchPages reads as many as were asked for; the server gives at most 10,000 at a time.
-func batchPages(ctx context.Context, c *client.Client, f wire.Batches) ([]wire.Batch, error) {
-	const page = 10_000
-	batches := []wire.Batch{}
-	for left := f.Limit; left > 0; left = f.Limit - len(batches) {
-		f := f
-		f.Limit = min(left, page)
-		if n := len(batches); n > 0 {
-			f.BeforeID = batches[n-1].ID
-		}
-		some, err := c.Batches(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		batches = append(batches, some...)
-		if len(some) < f.Limit {
-			break
-		}
-	}
-	return batches, nil
 }
 
 func writeBatches(w io.Writer, batches []wire.Batch) {

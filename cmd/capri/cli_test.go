@@ -354,11 +354,16 @@ func TestBatchList_goes_over_pages(t *testing.T) {
 	c := newCluster(t, actiontest.SQLite(t))
 	c.Apply(tasks)
 	require.Zero(t, c.capri("cold-start", "--period", "day", "--from", "2026-11-01", "--to", "2026-11-20", "-o", "json").code)
-	var some, rest []wire.Batch
+	var some, all, oldest []wire.Batch
 	c.json(&some, "batch", "list", "--limit", "10")
 	require.Len(t, some, 10)
-	c.json(&rest, "batch", "list", "--limit", "1000", "--before-id", fmt.Sprint(some[9].ID))
-	assert.Len(t, rest, 50)
+	c.json(&all, "batch", "list", "--limit", "5000")
+	assert.Len(t, all, 60)
+	c.json(&oldest, "batch", "list", "--limit", "1", "--oldest", "--group", "nobody's")
+	assert.Empty(t, oldest)
+	c.json(&oldest, "batch", "list", "--limit", "1", "--oldest", "--task", "ord*", "--state", "waiting,running", "--period", "day")
+	require.Len(t, oldest, 1)
+	assert.Equal(t, capri.BatchNo("20261031"), oldest[0].BatchNo)
 	var byData []wire.Batch
 	c.json(&byData, "batch", "list", "--task", "orders", "--by-data", "--from", "2026-11-10", "--to", "2026-11-12 00:00")
 	assert.Len(t, byData, 2)

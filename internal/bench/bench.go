@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options) ([]Figure, error) {
 		run  func(context.Context, *db) error
 	}
 	steps := []step{
-		{"generate", b.generate}, {"meet", b.meet}, {"ready", b.ready}, {"dispatch", b.dispatch},
+		{"generate", b.generate}, {"meet", b.meet}, {"ready", b.ready}, {"list", b.list}, {"dispatch", b.dispatch},
 		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload},
 	}
 	kinds := []string{"sqlite"}

@@ -74,7 +74,7 @@ services/monitor    : capri alerting/duty calendar placement sql/store services 
 auth                : capri sql/store
 action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth placement why definition files sql/store wake auth
 api/wire            : capri
-api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP
+api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP RATE
 client              : capri certs api/wire
 watch               : capri alerting/channel sql/store MAIL
 
@@ -124,6 +124,7 @@ var groups = map[string][]string{
 	"MAIL":      {"gopkg.in/gomail.v2"},
 	"SMTP":      {"github.com/emersion/go-smtp/..."},
 	"SYNC":      {"golang.org/x/sync/..."},
+	"RATE":      {"golang.org/x/time/rate"},
 	"SYS":       {"golang.org/x/sys/..."},
 	"TOXIPROXY": {"github.com/Shopify/toxiproxy/...", "github.com/rs/zerolog/..."},
 	"TESTIFY":   {"github.com/stretchr/testify/..."},

@@ -57,11 +57,18 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err != nil {
 		return res, err
 	}
+	answers, err := s.store.ForgetRepeatables(ctx, t.Lease, t.Now.Add(-store.RepeatsKept), alertsAStep)
+	if answers > 0 {
+		res.Counts["answers"] = answers
+	}
+	if err != nil {
+		return res, err
+	}
 	forgotten, err := s.store.ForgetAlerts(ctx, t.Lease, t.Now.Add(-alertsKeptIn), alertsAStep)
 	if forgotten > 0 {
 		res.Counts["alerts"] = forgotten
 	}
-	res.Again = forgotten == alertsAStep
+	res.Again = forgotten == alertsAStep || answers == alertsAStep
 	return res, err
 }
 

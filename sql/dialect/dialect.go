@@ -43,6 +43,9 @@ type Dialect struct {
 	// lock it.
 	ByKey string
 
+	// ByIndex follows a table's name, with an index's in it, where what is asked for is in that index's order.
+	ByIndex string
+
 	// Writers is how many write transactions are worth running at once for one piece of work.
 	Writers int
 
@@ -62,6 +65,7 @@ var MySQL = &Dialect{
 	ChunkRows: 500,
 	Writers:   2,
 	ByKey:     " FORCE INDEX (PRIMARY)",
+	ByIndex:   " FORCE INDEX (%s)",
 	// The driver ends a connection to a server that has become read-only, so that the next one may find the new primary
 	// (rejectReadOnly), and reports it as a lost one.
 	AskReadOnly: "SELECT @@global.read_only",
@@ -113,6 +117,7 @@ var SQLite = &Dialect{
 	ChunkRows: 1000,
 	Writers:   1,
 	ByKey:     " NOT INDEXED",
+	ByIndex:   " INDEXED BY %s",
 	IsDuplicate: func(err error) bool {
 		var e *sqlite.Error
 		return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID)

@@ -126,13 +126,13 @@ func up(ctx context.Context, db *sql.DB, d *dialect.Dialect, p *goose.Provider, 
 	return applied, put(ctx, db, d, keyMinBinary, strconv.Itoa(minBinary))
 }
 
-// doneButNotNoted reports whether a migration failed because its column is there already. MySQL commits an ALTER by itself,
+// doneButNotNoted reports whether a migration failed because its column or index is there already. MySQL commits an ALTER by itself,
 // so a process that died right after it has not noted the migration; and since such a migration is one statement,
 // all of it is done.
 func doneButNotNoted(err error) bool {
-	const duplicateColumn = 1060
+	const duplicateColumn, duplicateKey = 1060, 1061
 	var e *mysql.MySQLError
-	return errors.As(err, &e) && e.Number == duplicateColumn
+	return errors.As(err, &e) && (e.Number == duplicateColumn || e.Number == duplicateKey)
 }
 
 // MakeLeases makes the rows of capri_service_lock that are missing, held by nobody, and tells which. A row that was lost

@@ -260,15 +260,16 @@ func (s *Store) reachesBack(ctx context.Context, f BatchFilter) (bool, error) {
 	if f.Archived {
 		return true, nil
 	}
-	if f.From == 0 && f.To == 0 && f.DataFrom == 0 && f.DataTo == 0 {
+	if f.From == 0 && f.To == 0 {
 		return false, nil
 	}
 	var newest sql.NullInt64
 	if _, err := one(ctx, s.read, sq.Select("MAX(schedule_time)").From(archiveTable), &newest); err != nil {
 		return false, err
 	}
-	// A batch is scheduled when its data's interval has ended, so its beginning is before that, too.
-	return newest.Valid && max(f.From, f.DataFrom) <= capri.Instant(newest.Int64), nil
+	// A batch is scheduled when its data's interval has ended, so its beginning is before that, too; but it may have ended at
+	// any time after.
+	return newest.Valid && (f.Order.Of == ByFinish || f.From <= capri.Instant(newest.Int64)), nil
 }
 
 func containsState(states []capri.State, s capri.State) bool {

@@ -293,9 +293,9 @@ func TestBatches_lists_the_archive_where_the_range_reaches_back(t *testing.T) {
 			{"a range of long ago", store.BatchFilter{To: last}, old},
 			{"a range from long ago", store.BatchFilter{From: sqltest.Start}, all},
 			{"a range of today", store.BatchFilter{From: last.Add(quarter)}, young},
-			{"of data of long ago", store.BatchFilter{DataTo: last}, old},
+			{"of data of long ago", store.BatchFilter{To: last, Order: store.BatchOrder{Of: store.ByData}}, old},
 			{"the first page", store.BatchFilter{Archived: true, Limit: 3}, all[:3]},
-			{"the next page, from an archived one on", store.BatchFilter{Archived: true, BeforeID: all[2], Limit: 5}, all[3:]},
+			{"the next page, from an archived one on", store.BatchFilter{Archived: true, After: store.BatchPosition{At: w.get(all[2]).ScheduleTime, ID: all[2]}, Limit: 5}, all[3:]},
 			{"what waits", store.BatchFilter{From: sqltest.Start, States: []capri.State{capri.Waiting}}, young},
 			{"what succeeded", store.BatchFilter{From: sqltest.Start, FinishStates: []capri.FinishState{capri.Success}}, old},
 		} {

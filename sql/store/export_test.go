@@ -68,3 +68,24 @@ func (s *Store) AlertTexts(now capri.Instant) map[string]sq.SelectBuilder {
 func GaugeTexts(now capri.Instant) map[string]sq.SelectBuilder {
 	return map[string]sq.SelectBuilder{"task_work_ready": countQuery(), "task_work_ready ": oldestReady(3, now), " task_work_ready": countReadyQuery(), "alert_delivery_due": queueQuery("mail"), "alert_incident": filingQuery()}
 }
+
+// BatchesOfFew lists as Batches does, with another number of entries that are few.
+func (s *Store) BatchesOfFew(ctx context.Context, f BatchFilter, few int) ([]BatchRow, error) {
+	return s.batches(ctx, f, few)
+}
+
+// ListTexts are the statements of a list by each of its accesses, and the one that walks its time.
+func (s *Store) ListTexts(ctx context.Context, f BatchFilter) (map[string][]sq.Sqlizer, error) {
+	l := &batchList{BatchFilter: f, s: s, few: few}
+	if err := l.where(ctx); err != nil {
+		return nil, err
+	}
+	out := map[string][]sq.Sqlizer{}
+	for _, a := range append(l.accesses(), l.inTime()) {
+		out[a.index] = []sq.Sqlizer{l.page("task_work", &a)}
+		for _, some := range a.counted {
+			out[a.index] = append(out[a.index], l.counting(a, some, few))
+		}
+	}
+	return out, nil
+}

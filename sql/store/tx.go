@@ -88,6 +88,9 @@ func (s *Store) once(ctx context.Context, tx *Tx, lease *capri.Lease, fn func(*T
 	if err := fn(tx); err != nil {
 		return err
 	}
+	if err := tx.noteRepeatable(); err != nil {
+		return err
+	}
 	if err := failpoint.Cut(failpoint.BeforeCommit); err != nil {
 		return err
 	}

@@ -1,0 +1,33 @@
+-- +goose Up
+-- Answers that are given again to whoever repeats a request (see docs/api.md). id is SHA-256 of the caller and the key.
+CREATE TABLE IF NOT EXISTS idempotency_key (
+  id         VARCHAR(64) NOT NULL PRIMARY KEY,
+  request    VARCHAR(64) NOT NULL, -- SHA-256 of operation and body
+  status     INT         NOT NULL, -- 0: under way
+  headers    TEXT        NOT NULL,
+  body       BLOB        NULL,
+  created_at BIGINT      NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idempotency_key_created ON idempotency_key (created_at);
+
+-- The orders of lists of batches: what equals stands first, then the list's time and the id, then what else is asked
+-- for often, so that no row is read for it.
+CREATE INDEX IF NOT EXISTS task_work_task ON task_work (task_id, schedule_time, id, latest);
+CREATE INDEX IF NOT EXISTS task_work_finish_state ON task_work (finish_state, schedule_time, id, task_id, latest);
+CREATE INDEX IF NOT EXISTS task_work_data ON task_work (period, data_start, id, task_id, latest, data_end);
+CREATE INDEX IF NOT EXISTS task_work_finished ON task_work (finish_time, id, task_id, latest, finish_state);
+DROP INDEX IF EXISTS task_work_schedule;
+CREATE INDEX task_work_schedule ON task_work (schedule_time, id, task_id, latest);
+DROP INDEX IF EXISTS task_work_node;
+CREATE INDEX task_work_node ON task_work (node, state, finish_state, schedule_time, id, task_id, latest);
+
+-- +goose Down
+DROP INDEX task_work_node;
+CREATE INDEX task_work_node ON task_work (node, state);
+DROP INDEX task_work_schedule;
+CREATE INDEX task_work_schedule ON task_work (schedule_time);
+DROP INDEX task_work_finished;
+DROP INDEX task_work_data;
+DROP INDEX task_work_finish_state;
+DROP INDEX task_work_task;
+DROP TABLE idempotency_key;
