@@ -81,9 +81,9 @@ func (s *server) rated(next http.Handler) http.Handler {
 		}
 		ok, left, wait := limits.take(string(p.Kind) + "\x00" + p.Name)
 		seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))
-		w.Header().Set("RateLimit-Limit", strconv.Itoa(limits.Burst))
-		w.Header().Set("RateLimit-Remaining", strconv.Itoa(left))
-		w.Header().Set("RateLimit-Reset", seconds)
+		w.Header().Set("Ratelimit-Limit", strconv.Itoa(limits.Burst))
+		w.Header().Set("Ratelimit-Remaining", strconv.Itoa(left))
+		w.Header().Set("Ratelimit-Reset", seconds)
 		if !ok {
 			w.Header().Set("Retry-After", seconds)
 			writeProblem(w, http.StatusTooManyRequests, fmt.Sprintf("more than %d requests a second, after a burst of %d: try again in %s s", limits.PerSecond, limits.Burst, seconds))

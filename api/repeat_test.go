@@ -141,7 +141,7 @@ func TestACallerWhoAsksTooOften_is_told_when_to_come_back(t *testing.T) {
 	}
 	require.Equal(t, 429, last.Code)
 	assert.Equal(t, 429, r.problem(last).Status)
-	assert.Equal(t, []string{"1", "3", "0"}, []string{last.Header().Get("Retry-After"), last.Header().Get("RateLimit-Limit"), last.Header().Get("RateLimit-Remaining")})
+	assert.Equal(t, []string{"1", "3", "0"}, []string{last.Header().Get("Retry-After"), last.Header().Get("Ratelimit-Limit"), last.Header().Get("Ratelimit-Remaining")})
 	assert.Equal(t, 200, r.ask(auth.Member, "GET", wire.Prefix+"/tasks", "").Code, "others are not in his bucket")
 	for range 10 {
 		assert.Equal(t, 200, r.ask("", "GET", "/healthz", "").Code)

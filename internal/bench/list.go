@@ -24,7 +24,7 @@ func (b *Bench) list(ctx context.Context, d *db) error {
 	d.exec(ctx, "UPDATE task SET task_group = 'middle', owner = 'some' WHERE id > 3000 AND id <= 3400")
 	d.exec(ctx, "UPDATE task SET task_group = 'small', owner = 'rare' WHERE id > 9000 AND id <= 9003")
 	d.exec(ctx, "INSERT INTO user (name, department, created_at) VALUES ('some', 'data', 1), ('rare', 'ops', 1)")
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	r := rand.New(rand.NewPCG(1, 2)) // the same each time
 	columns, finished := []string{"id", "task_id", "task_version", "period", "batch_no", "run_no", "latest", "origin", "schedule_time", "data_start", "data_end", "create_time",
 		"state", "finish_state", "unmet", "kinds", "not_before", "priority", "slots", "memory_mb", "concurrency", "pool", "strategy", "node", "finish_time"}, 0
 	rows := make([][]any, 0, 5000)

@@ -27,7 +27,7 @@ func (w *world) listed(n int) []*capri.Task {
 	})
 	_, err := w.Store.DB().ExecContext(w.ctx, "INSERT INTO user (name, department, created_at) VALUES ('alice', 'data', 1), ('bob', 'data', 1), ('carol', 'ops', 1)")
 	require.NoError(w.t, err)
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	r := rand.New(rand.NewPCG(1, 2)) // the same each time
 	var batches []*capri.NewBatch
 	for i := range n {
 		b := w.batch(tasks[r.IntN(len(tasks))], fmt.Sprint(i), capri.Conditions{})
