@@ -12,5 +12,5 @@
 //	                   else the newest ended
 //
 // Both ends of the span move on with the child's interval and never back. Children (the inverse) and Cycle
-// rest on that.
+// rest on that. Readers is the inverse for paths: who waits for one.
 package lineage

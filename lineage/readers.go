@@ -80,7 +80,7 @@ func (r *Readers) Add(task int, t *Compiled, ref Ref) {
 
 // index finds the place of a new pattern.
 func (r *Readers) index(p *pattern, template *calendar.Template) {
-	canonical, err := canonicalTemplate(p.text)
+	canonical, err := canonicalTemplate(template)
 	if err != nil {
 		p.template, p.odd = template, true
 		r.odd = append(r.odd, p)
@@ -98,13 +98,14 @@ func (r *Readers) index(p *pattern, template *calendar.Template) {
 
 // canonicalTemplate is the template of the canonical paths. What stands in ${…} keeps its letters, so a host's name that
 // has a time in it, whose other letters do not, has none.
-func canonicalTemplate(text string) (*calendar.Template, error) {
+func canonicalTemplate(t *calendar.Template) (*calendar.Template, error) {
+	text := t.String()
 	if head, _ := splitAuthority(text); strings.Contains(head, "${") {
 		return nil, capri.Invalid("path", text, "a host without a time in its name")
 	}
 	canonical, err := CanonicalPath(text)
-	if err != nil {
-		return nil, err
+	if err != nil || canonical == text {
+		return t, err
 	}
 	return calendar.ParseTemplate(canonical, calendar.PathTemplate)
 }
