@@ -84,6 +84,6 @@ func BenchmarkEstimate(b *testing.B) {
 	b.ReportAllocs()
 	defer cpu(b)()
 	for b.Loop() {
-		Estimate(items, func(t *capri.Task) Rate { return Rate{Minutes: float64(t.ID%90) + 1} }, Resources{AtOnce: 200, Slots: map[string]int{"default": 300}})
+		Estimate(items, func(it *Item) Rate { return Rate{Minutes: float64(it.Task.ID%90) + 1} }, Resources{AtOnce: 200, Slots: map[string]int{"default": 300}})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"capri"
 )
 
-// Rate is what one batch of a task takes.
+// Rate is what one batch takes.
 type Rate struct {
 	Minutes float64
 	Guessed bool // nothing is known of it: a default
@@ -46,12 +46,12 @@ type Cost struct {
 // Load is how many slots are used on average during a stretch of Minutes that begins From minutes after the plan.
 type Load struct{ From, Minutes, Slots float64 }
 
-// Estimate adds up what a plan costs and plays it through. The plan is one of Reach, Sort or Keep.
-func Estimate(items []Item, rate func(*capri.Task) Rate, r Resources) *Cost {
+// Estimate adds up what a plan costs and plays it through. The plan is one of Reach, Sort or Keep. A pool that r does not
+// name has no slots.
+func Estimate(items []Item, rate func(*Item) Rate, r Resources) *Cost {
 	p := &play{items: items, minutes: make([]float64, len(items)), end: make([]float64, len(items)), after: make([][]int32, len(items)),
 		waits: make([]int, len(items)), pools: map[string]*room{}, turns: map[capri.TaskID]*turn{}}
 	c := &Cost{}
-	known := map[capri.TaskID]Rate{}
 	longest, via, last := make([]float64, len(items)), make([]int32, len(items)), int32(-1)
 	for i := range items {
 		it := &items[i]
@@ -59,11 +59,7 @@ func Estimate(items []Item, rate func(*capri.Task) Rate, r Resources) *Cost {
 		if it.NotRun != "" {
 			continue
 		}
-		took, ok := known[it.Task.ID]
-		if !ok {
-			took = rate(it.Task)
-			known[it.Task.ID] = took
-		}
+		took := rate(it)
 		c.Batches++
 		if took.Guessed {
 			c.Guessed++

@@ -17,7 +17,7 @@ import (
 func plan(minutes map[string]float64, change func(*capri.Task), lines ...struct {
 	task   string
 	before []int32
-}) ([]Item, func(*capri.Task) Rate) {
+}) ([]Item, func(*Item) Rate) {
 	tasks := map[string]*capri.Task{}
 	var items []Item
 	for i, l := range lines {
@@ -32,7 +32,9 @@ func plan(minutes map[string]float64, change func(*capri.Task), lines ...struct 
 		}
 		items = append(items, Item{Task: t, Before: l.before, Interval: capri.Interval{End: capri.Instant(i), Mark: capri.Instant(i)}})
 	}
-	return items, func(t *capri.Task) Rate { return Rate{Minutes: minutes[t.Name], Guessed: minutes[t.Name] == 7} }
+	return items, func(it *Item) Rate {
+		return Rate{Minutes: minutes[it.Task.Name], Guessed: minutes[it.Task.Name] == 7}
+	}
 }
 
 type line = struct {
@@ -151,7 +153,7 @@ func TestEstimate_of_recorded_pipelines(t *testing.T) {
 			seconds[task.Name] = task.RuntimeS
 		}
 		for _, slots := range []int{4, 16, 64} {
-			c := Estimate(items, func(t *capri.Task) Rate { return Rate{Minutes: seconds[t.Name] / 60} }, Resources{Slots: map[string]int{"default": slots}})
+			c := Estimate(items, func(it *Item) Rate { return Rate{Minutes: seconds[it.Task.Name] / 60} }, Resources{Slots: map[string]int{"default": slots}})
 			low, high, err := recorded.Stats.Bounds(slots)
 			require.NoError(t, err)
 			assert.InDelta(t, recorded.Stats.TotalS, c.Minutes*60, 0.1)
