@@ -10,6 +10,7 @@ import (
 
 	"capri"
 	"capri/birth"
+	"capri/cascade"
 	"capri/sql/store"
 	"capri/wake"
 )
@@ -96,28 +97,11 @@ func (a *Actions) rangeItems(period capri.Period, fromText, toText string, byDat
 	if begins, err := a.calendar.ParseTime(toText); err != nil || begins > now {
 		return nil, capri.Invalid("to", toText, "not later than now")
 	}
-	inside := func(iv capri.Interval) bool {
-		if iv.Mark > now {
-			return false
-		}
-		if byData {
-			return iv.Start >= from && iv.End <= to
-		}
-		return iv.Mark >= from && iv.Mark < to
-	}
+	r := cascade.Range{From: from, To: to, ByData: byData}
 
 	var shared []capri.Interval // every calendar task of the period has the same
 	if period.Calendar() {
-		for iv := a.calendar.Containing(period, from); ; iv = a.calendar.Shift(period, iv, -1) {
-			if iv.Mark < from { // the first whose mark is too early; go on from it
-				for iv = a.calendar.Shift(period, iv, 1); iv.Start < to && iv.Mark <= now && len(shared) <= maxRange; iv = a.calendar.Shift(period, iv, 1) {
-					if inside(iv) {
-						shared = append(shared, iv)
-					}
-				}
-				break
-			}
-		}
+		shared = r.Intervals(a.calendar, period, nil, now, maxRange+1)
 	}
 	var items []RangeItem
 	for _, t := range tasks {
@@ -127,11 +111,7 @@ func (a *Actions) rangeItems(period capri.Period, fromText, toText string, byDat
 			if err != nil {
 				return nil, err
 			}
-			end := min(to, now+1)
-			if byData {
-				end = min(to, now) + 1 // the fire that ends the last interval is its mark
-			}
-			ivs = slices.DeleteFunc(a.calendar.CronFires(e, from, end, maxRange+1), func(iv capri.Interval) bool { return !inside(iv) })
+			ivs = r.Intervals(a.calendar, period, e, now, maxRange+1)
 		}
 		first, last, err := a.validity(&t.Spec)
 		if err != nil {

@@ -72,7 +72,7 @@ services/monitor    : capri alerting/duty calendar placement sql/store services 
 
 # what people and apps do
 auth                : capri sql/store
-action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth placement why definition files sql/store wake auth
+action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth cascade placement why definition files sql/store wake auth
 api/wire            : capri
 api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP RATE
 client              : capri certs api/wire
