@@ -24,6 +24,8 @@ type AlertSpec struct {
 	Task  string // whose people are told by the task's rules; empty: admins
 	Title string
 	Text  string
+	Node  string // on which it was seen; empty: on none in particular
+	Pool  string // to which the tasks belong of which the caller may speak; empty: all
 }
 
 // RaiseAlert puts an alert into the outbox, from where it goes the way of all others. The same key within the hour is the
@@ -47,11 +49,18 @@ func (a *Actions) RaiseAlert(ctx context.Context, who string, x AlertSpec) error
 		if err != nil {
 			return err
 		}
+		if x.Pool != "" && t.Worker.Pool != x.Pool {
+			return capri.Forbidden("task %s runs in the pool %s, and this key is for %s", x.Task, t.Worker.Pool, x.Pool)
+		}
 		task = t.ID
 	}
 	key := x.Key
 	if key == "" {
 		key = title
+	}
+	if x.Node != "" {
+		key = x.Node + ": " + key // the same of two nodes is two things
+		x.Text = strings.TrimSpace("Node " + x.Node + "\n\n" + x.Text)
 	}
 	return a.store.Write(ctx, "raise an alert", who, func(tx *store.Tx) error {
 		// The hour is in the key: what happens again tomorrow is another alert, and a loop that raises one each second is not.

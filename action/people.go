@@ -40,7 +40,24 @@ func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error 
 			return capri.Invalid("department", u.Department, "a department that exists (capri department set)")
 		}
 	}
-	return a.change(ctx, who, store.Change{Action: "user_set", Target: u.Name, Detail: fmt.Sprintf("department %q, enabled %t", u.Department, u.Enabled), Department: u.Department}, func(tx *store.Tx) error { return tx.SaveUser(u) })
+	return a.change(ctx, who, store.Change{Action: "user_set", Target: u.Name, Detail: fmt.Sprintf("department %q, enabled %t, role %q", u.Department, u.Enabled, u.Role), Department: u.Department}, func(tx *store.Tx) error {
+		return changeAccess(ctx, tx, u.Name, func(before store.Login) (after store.Login, err error) {
+			after = before
+			after.Enabled = u.Enabled
+			switch u.Role {
+			case "":
+			case NoRole:
+				after.Role = ""
+			default:
+				role, err := auth.ParseRole(u.Role)
+				if err != nil {
+					return after, err
+				}
+				after.Role = string(role)
+			}
+			return after, nil
+		}, func() error { return tx.SaveUser(u) })
+	})
 }
 
 // DeleteUser forgets a user who owns no task.
@@ -60,7 +77,7 @@ func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
 		if err := tx.RevokeAlertsOf(name); err != nil {
 			return err
 		}
-		return tx.DeleteUser(name)
+		return changeAccess(ctx, tx, name, noAccess, func() error { return tx.DeleteUser(name) })
 	})
 }
 
@@ -131,34 +148,4 @@ func (a *Actions) GrantAccount(ctx context.Context, who string, g store.AccountG
 // RevokeAccount takes a grant back.
 func (a *Actions) RevokeAccount(ctx context.Context, who string, g store.AccountGrant) error {
 	return a.logged(ctx, who, "account_revoke", g.Account, g.Kind+" "+g.Name, func(tx *store.Tx) error { return tx.RevokeAccount(g) })
-}
-
-// CreateApp makes an API client and gives its key, which nobody can read again.
-func (a *Actions) CreateApp(ctx context.Context, who, name, role string) (key string, err error) {
-	if !personForm.MatchString(name) {
-		return "", capri.Invalid("name", name, personRule)
-	}
-	if _, err := auth.ParseRole(role); err != nil {
-		return "", err
-	}
-	apps, err := a.store.Apps(ctx)
-	if err != nil {
-		return "", err
-	}
-	if slices.ContainsFunc(apps, func(x store.App) bool { return x.Name == name }) {
-		return "", capri.Conflict("there is an app %q already: delete it first, which ends its key", name)
-	}
-	key = auth.NewKey()
-	err = a.logged(ctx, who, "app_create", name, "role "+role, func(tx *store.Tx) error {
-		return tx.SaveApp(store.App{Name: name, Role: role, Enabled: true}, auth.Hash(key))
-	})
-	return key, err
-}
-
-// DeleteApp forgets an app, and its key at once. Nobody can take away his own.
-func (a *Actions) DeleteApp(ctx context.Context, who, name string) error {
-	if who == name {
-		return capri.Conflict("%s cannot delete itself: nobody might be left to make another", name)
-	}
-	return a.logged(ctx, who, "app_delete", name, "", func(tx *store.Tx) error { return tx.DeleteApp(name) })
 }

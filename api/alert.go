@@ -49,7 +49,14 @@ func (s *server) raise(ctx context.Context, in *raiseInput) (*none, error) {
 			return nil, err
 		}
 	}
-	return nil, s.Actions.RaiseAlert(ctx, who(ctx), action.AlertSpec{Level: in.Body.Level, Title: in.Body.Title, Text: in.Body.Text, Key: in.Body.Key, Task: in.Body.Task})
+	x := action.AlertSpec{Level: in.Body.Level, Title: in.Body.Title, Text: in.Body.Text, Key: in.Body.Key, Task: in.Body.Task, Node: in.Body.Node}
+	if p := auth.From(ctx); p.Kind == auth.Worker {
+		x.Node, x.Pool = cmp.Or(x.Node, p.Node), p.Pool
+		if err := p.May(auth.AlertRaise, auth.Object{What: "an alert of node " + x.Node, Node: x.Node}); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.Actions.RaiseAlert(ctx, who(ctx), x)
 }
 
 type incidentsInput struct {

@@ -46,7 +46,7 @@ func TestMetrics_say_how_the_work_stands_and_ask_the_database_once_in_fifteen_se
 		turns := &metrics.Durations{}
 		turns.Add(time.Second, "service", "dispatch", "outcome", "done")
 		h := api.New(api.Options{Store: w.Store, Actions: w.Actions, Version: "v1", Turns: turns, Clock: func() time.Time { return clock }, Channels: api.Channels{Names: []string{"mail"}}})
-		key, err := w.Actions.CreateApp(w.Ctx, actiontest.Who, "prometheus", string(auth.ReadOnly))
+		key, err := w.Actions.CreateApp(w.Ctx, actiontest.Who, store.App{Name: "prometheus", Role: string(auth.ReadOnly)}, store.Credential{})
 		require.NoError(t, err)
 		scrape := func() func(name string, labels ...string) float64 {
 			t.Helper()

@@ -21,9 +21,10 @@ func (s *server) peopleOperations() {
 	register(s, auth.UserRead, http.MethodGet, "/account-grants", "list-account-grants", "Who may run jobs as which system account", s.grants)
 	register(s, auth.AccountEdit, http.MethodPut, "/account-grants", "grant-account", "Let a user or a department run jobs as a system account", s.grant, gone)
 	register(s, auth.AccountEdit, http.MethodDelete, "/account-grants", "revoke-account", "Take a grant back", s.revoke, gone)
-	register(s, auth.AppRead, http.MethodGet, "/apps", "list-apps", "Clients of this API", s.apps)
-	register(s, auth.AppEdit, http.MethodPost, "/apps", "create-app", "Make a client; its key is in the answer and nowhere else", s.createApp, status(http.StatusCreated))
-	register(s, auth.AppEdit, http.MethodDelete, "/apps/{name}", "delete-app", "Forget a client, and its key at once", s.named(s.Actions.DeleteApp), gone)
+	register(s, auth.UserEdit, http.MethodPost, "/users/{name}:enable", "enable-user", "Let a user in again", s.named(s.Actions.EnableUser), gone)
+	register(s, auth.UserEdit, http.MethodPost, "/users/{name}:disable", "disable-user", "Keep a user out; sessions and tokens end at once", s.named(s.Actions.DisableUser), gone)
+	register(s, auth.UserEdit, http.MethodPost, "/users/{name}:reset-password", "reset-password", "Give a user a one-time password; sessions and tokens end at once", s.resetPassword)
+	s.identityOperations()
 }
 
 func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error) {
@@ -33,7 +34,7 @@ func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error)
 	}
 	out := make([]wire.User, len(rows))
 	for i, u := range rows {
-		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, Admin: u.Admin, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
+		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, Admin: u.Admin, Role: u.Role, Password: u.Password, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
 	}
 	return list(out), nil
 }
@@ -57,7 +58,7 @@ func (s *server) setUser(ctx context.Context, in *userInput) (*none, error) {
 		return nil, err
 	}
 	enabled := u.Enabled == nil || *u.Enabled
-	return nil, s.Actions.SaveUser(ctx, who(ctx), store.User{Name: in.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: enabled, Admin: u.Admin})
+	return nil, s.Actions.SaveUser(ctx, who(ctx), store.User{Name: in.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: enabled, Admin: u.Admin, Role: u.Role})
 }
 
 func (s *server) departments(ctx context.Context, _ *none) (*body[[]wire.Department], error) {
@@ -108,24 +109,4 @@ type revokeInput struct {
 
 func (s *server) revoke(ctx context.Context, in *revokeInput) (*none, error) {
 	return nil, s.Actions.RevokeAccount(ctx, who(ctx), store.AccountGrant{Account: in.Account, Kind: in.Kind, Name: in.Name})
-}
-
-func (s *server) apps(ctx context.Context, _ *none) (*body[[]wire.App], error) {
-	rows, err := s.Store.Apps(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.App, len(rows))
-	for i, a := range rows {
-		out[i] = wire.App{Name: a.Name, Role: a.Role, Enabled: a.Enabled, CreatedAt: wire.At(a.CreatedAt, s.Zone)}
-	}
-	return list(out), nil
-}
-
-func (s *server) createApp(ctx context.Context, in *struct{ Body wire.NewApp }) (*body[wire.NewKey], error) {
-	key, err := s.Actions.CreateApp(ctx, who(ctx), in.Body.Name, in.Body.Role)
-	if err != nil {
-		return nil, err
-	}
-	return answer(wire.NewKey{Name: in.Body.Name, Role: in.Body.Role, Key: key}), nil
 }

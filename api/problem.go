@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,6 +77,9 @@ func fieldOf(err error) wire.FieldError {
 		return wire.FieldError{Want: plainWords(err.Error())}
 	}
 	detail := d.ErrorDetail()
+	if detail.Location == "body" || slices.Contains(secretFields, detail.Location[strings.LastIndexByte(detail.Location, '.')+1:]) {
+		detail.Value = nil // a password may be in it
+	}
 	f := wire.FieldError{Field: strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body."), "query."), "path."), Want: plainWords(detail.Message)}
 	switch v := detail.Value.(type) {
 	case nil:
@@ -86,6 +90,9 @@ func fieldOf(err error) wire.FieldError {
 	}
 	return f
 }
+
+// secretFields are never said back, however wrong they are.
+var secretFields = []string{"password", "old", "new", "key", "token"}
 
 // plainWords makes what huma says fit behind "want".
 func plainWords(s string) string {
@@ -112,7 +119,7 @@ func clip(s string) string {
 func (s *server) problem(ctx context.Context, what string, err error) error {
 	var known *problem
 	if errors.As(err, &known) {
-		return known
+		return err // with its headers, if it has some
 	}
 	var fields capri.FieldErrors
 	var field *capri.FieldError

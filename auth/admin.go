@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"capri"
@@ -19,6 +20,12 @@ const AdminApp = "admin"
 // AdminKeyFile is where that key lies.
 func AdminKeyFile(dir string) string { return filepath.Join(dir, "admin.key") }
 
+// Who makes the first key, as its credential says.
+const (
+	byStandalone = "standalone"
+	byMaster     = "master"
+)
+
 // EnsureAdminKey makes the first app of a standalone Capri, so that its owner has a key without asking
 // anybody: DIR/admin.key, readable by its owner alone. Whoever can read the data directory can read the
 // database, so the file gives away nothing that is not given already.
@@ -30,9 +37,21 @@ func AdminKeyFile(dir string) string { return filepath.Join(dir, "admin.key") }
 //	no     yes        the file was lost: a new key for both; the old one ends
 //	yes    same       nothing to do
 //
+// Where a person has given the app another key (capri app rotate) the file is left alone, and what it holds opens nothing: a key
+// that was taken out of use must not come back with a restart.
+//
 // An app `admin` that somebody disabled, or gave another role, stays so: that was a decision, not damage. It
 // reports whether a new key was made.
 func EnsureAdminKey(ctx context.Context, s *store.Store, dir string) (made bool, err error) {
+	keys, err := s.Credentials(ctx, store.AppKey, AdminApp)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(keys, func(c store.Credential) bool {
+		return c.CreatedBy != "" && c.CreatedBy != byStandalone && c.CreatedBy != byMaster
+	}) {
+		return false, nil
+	}
 	key, err := ReadKey(AdminKeyFile(dir))
 	switch {
 	case err == nil:
@@ -72,7 +91,7 @@ func EnsureAdminKey(ctx context.Context, s *store.Store, dir string) (made bool,
 			admin = a // keeps the role, and whether it is enabled
 		}
 	}
-	return made, s.Write(ctx, "make the admin app", "standalone", func(tx *store.Tx) error {
+	return made, s.Write(ctx, "make the admin app", byStandalone, func(tx *store.Tx) error {
 		if err := tx.SaveApp(admin, Hash(key)); err != nil {
 			return err
 		}
@@ -100,7 +119,7 @@ func FirstKey(ctx context.Context, s *store.Store, dir string) (made bool, err e
 	case err != nil:
 		return false, err
 	}
-	err = s.Write(ctx, "make the first app", "master", func(tx *store.Tx) error {
+	err = s.Write(ctx, "make the first app", byMaster, func(tx *store.Tx) error {
 		if made, err = tx.FirstApp(store.App{Name: AdminApp, Role: string(SuperAdmin), Enabled: true}, Hash(key)); err != nil || !made {
 			return err
 		}
@@ -112,6 +131,9 @@ func FirstKey(ctx context.Context, s *store.Store, dir string) (made bool, err e
 	return made, err
 }
 
+// leastKey is how many characters a key has behind its prefix: those of 256 bits.
+const leastKey = 43
+
 // ReadKey reads a key from a file.
 func ReadKey(file string) (string, error) {
 	data, err := os.ReadFile(file)
@@ -121,6 +143,9 @@ func ReadKey(file string) (string, error) {
 	key := strings.TrimSpace(string(data))
 	if !strings.HasPrefix(key, keyPrefix) || strings.ContainsAny(key, " \t\r\n") {
 		return "", fmt.Errorf("%s does not hold an app key (%s…)", file, keyPrefix)
+	}
+	if len(key) < len(keyPrefix)+leastKey {
+		return "", fmt.Errorf("%s holds a key of less than %d characters: remove the file, and Capri makes one", file, leastKey)
 	}
 	return key, nil
 }

@@ -106,6 +106,15 @@ const (
 	AccountEdit   Act = "account.edit"
 	AppRead       Act = "app.read"
 	AppEdit       Act = "app.edit"
+	LogInDo       Act = "session.begin"
+	LogOutDo      Act = "session.end"
+	MeRead        Act = "me.read"
+	PasswordEdit  Act = "password.change"
+	TokenRead     Act = "token.read"
+	TokenMake     Act = "token.make"
+	TokenRevoke   Act = "token.revoke"
+	WorkerKeyRead Act = "worker-key.read"
+	WorkerKeyEdit Act = "worker-key.edit"
 )
 
 // Rule says who may do an act. What a rule does not allow is refused.
@@ -117,6 +126,8 @@ type Rule struct {
 	Scope  Scope // what an app's key has to be made for
 	Worker bool  // a worker's key may, for its own node
 	Job    bool  // a job may, for its own attempt
+	LogIn  bool  // it takes a session: neither tokens nor apps may
+	First  bool  // also before a one-time password is changed
 	Does   string
 }
 
@@ -145,7 +156,7 @@ var Policy = []Rule{
 	{Act: AttemptReport, Job: true, Does: "report how the caller's own attempt goes"},
 
 	{Act: AlertRead, Role: ReadOnly, Own: Seen, Scope: ScopeRead, Does: "look at alerts, incidents and silences"},
-	{Act: AlertRaise, Role: Member, Own: Seen, Scope: ScopeAlerts, Does: "raise an alert"},
+	{Act: AlertRaise, Role: Member, Own: Seen, Scope: ScopeAlerts, Worker: true, Does: "raise an alert"},
 	{Act: AlertGrant, Role: Member, Own: Owned, Scope: ScopeAlerts, Does: "say who is told of a task's alerts"},
 	{Act: IncidentAck, Role: Member, Own: Seen, Scope: ScopeAlerts, Does: "acknowledge incidents: who is on duty need not be of the department"},
 	{Act: SilenceEdit, Role: Member, Own: Owned, Scope: ScopeAlerts, Does: "make and end silences of tasks and groups; of patterns and kinds admins alone"},
@@ -163,7 +174,17 @@ var Policy = []Rule{
 	{Act: UserEdit, Role: Admin, Own: Lesser, Scope: ScopePeople, Does: "make, change and forget users and departments"},
 	{Act: AccountEdit, Role: Admin, Scope: ScopePeople, Does: "say who may run jobs as which system account"},
 	{Act: AppRead, Role: SuperAdmin, Scope: ScopePeople, Does: "look at apps"},
-	{Act: AppEdit, Role: SuperAdmin, Scope: ScopePeople, Does: "make and forget apps"},
+	{Act: AppEdit, Role: SuperAdmin, Scope: ScopePeople, Does: "make, change and forget apps, and change their keys"},
+	{Act: WorkerKeyRead, Role: Admin, Scope: ScopeOperations, Does: "look at workers' keys"},
+	{Act: WorkerKeyEdit, Role: Admin, Scope: ScopeOperations, Does: "make and end workers' keys"},
+
+	{Act: LogInDo, Public: true, Does: "log in with a password"},
+	{Act: LogOutDo, Role: ReadOnly, Scope: ScopePeople, LogIn: true, First: true, Does: "log out"},
+	{Act: MeRead, Role: ReadOnly, Scope: ScopeRead, First: true, Does: "see who one is and what one may"},
+	{Act: PasswordEdit, Role: ReadOnly, Scope: ScopePeople, LogIn: true, First: true, Does: "change one's own password"},
+	{Act: TokenRead, Role: ReadOnly, Own: Self, Scope: ScopePeople, Does: "list tokens"},
+	{Act: TokenMake, Role: ReadOnly, Scope: ScopePeople, LogIn: true, Does: "make a token of one's own"},
+	{Act: TokenRevoke, Role: ReadOnly, Own: Self, Scope: ScopePeople, Does: "end tokens"},
 }
 
 var rules = func() map[Act]Rule {
@@ -191,6 +212,9 @@ func (r Rule) Needs() string {
 	var ways []string
 	if r.Role != "" {
 		ways = append(ways, fmt.Sprintf("the role %s or a mightier one (an app's key: the scope %s)%s", r.Role, r.Scope, ownWords[r.Own]))
+	}
+	if r.LogIn {
+		ways[0] = fmt.Sprintf("a log-in, with the role %s or a mightier one", r.Role)
 	}
 	if r.Worker {
 		ways = append(ways, "a worker's key, for its own node")
@@ -226,6 +250,9 @@ type Principal struct {
 	Scopes     []Scope       // of an app: none is none. Of a user's token: none is all
 	Node, Pool string        // of a worker
 	Attempt    capri.Attempt // of a job
+	Session    int64         // of a user who is logged in; 0: he came with a token
+	Use        string        // of a session: Browser or Command
+	OneTime    bool          // of a user who has to change his password first
 	Settings   Settings      // as they are at this moment
 }
 
@@ -254,6 +281,10 @@ func (p Principal) Reaches(act Act) error {
 		return nil
 	case p.Kind != User && p.Kind != App || r.Role == "":
 		return capri.Forbidden("%s is a %s, and %s needs %s", p.Name, p.Kind, act, strings.TrimPrefix(strings.TrimSuffix(r.Needs(), "."), "Needs "))
+	case p.OneTime && !r.First:
+		return capri.Forbidden("%s has a one-time password, and has to change it first: capri user password", p.Name)
+	case r.LogIn && p.Session == 0:
+		return capri.Forbidden("%s has to be logged in for %s: neither tokens nor apps may (capri login)", p.Name, act)
 	case !p.Role.May(r.Role):
 		return capri.Forbidden("%s has the role %s, and %s needs %s", p.Name, p.Role, act, r.Role)
 	case (p.Kind == App || len(p.Scopes) > 0) && !slices.Contains(p.Scopes, r.Scope) && !slices.Contains(p.Scopes, ScopeAll):

@@ -356,6 +356,73 @@ func (c *Client) CreateApp(ctx context.Context, a wire.NewApp) (wire.NewKey, err
 	return one[wire.NewKey](ctx, c, post, "/apps", nil, a)
 }
 
+// SaveApp changes an app, and none of its keys.
+func (c *Client) SaveApp(ctx context.Context, a wire.App) error {
+	return c.call(ctx, put, path("apps", a.Name), nil, a, nil)
+}
+
+// RotateApp gives an app another key; those of now stay good for a while.
+func (c *Client) RotateApp(ctx context.Context, name string, r wire.KeyRotation) (wire.NewKey, error) {
+	return one[wire.NewKey](ctx, c, post, path("apps", name)+":rotate", nil, r)
+}
+
+func (c *Client) WorkerKeys(ctx context.Context) ([]wire.Key, error) {
+	return one[[]wire.Key](ctx, c, get, "/worker-keys", nil, nil)
+}
+
+func (c *Client) CreateWorkerKey(ctx context.Context, k wire.NewWorkerKey) (wire.NewKey, error) {
+	return one[wire.NewKey](ctx, c, post, "/worker-keys", nil, k)
+}
+
+func (c *Client) RevokeWorkerKey(ctx context.Context, id int64) error {
+	return c.call(ctx, remove, "/worker-keys/"+strconv.FormatInt(id, 10), nil, nil, nil)
+}
+
+// LogIn begins a session.
+func (c *Client) LogIn(ctx context.Context, l wire.LogIn) (wire.Session, error) {
+	return one[wire.Session](ctx, c, post, "/login", nil, l)
+}
+
+// LogOut ends the session of this client.
+func (c *Client) LogOut(ctx context.Context) error {
+	return c.call(ctx, post, "/logout", nil, nil, nil)
+}
+
+func (c *Client) Me(ctx context.Context) (wire.Me, error) {
+	return one[wire.Me](ctx, c, get, "/me", nil, nil)
+}
+
+// ChangePassword sets one's own password, and gives the session that goes on.
+func (c *Client) ChangePassword(ctx context.Context, p wire.PasswordChange) (wire.Session, error) {
+	return one[wire.Session](ctx, c, put, "/me/password", nil, p)
+}
+
+// Tokens lists one's own (user empty), a user's, or everybody's (~).
+func (c *Client) Tokens(ctx context.Context, user string) ([]wire.Key, error) {
+	return one[[]wire.Key](ctx, c, get, "/tokens", values("user", user), nil)
+}
+
+func (c *Client) CreateToken(ctx context.Context, t wire.NewToken) (wire.Token, error) {
+	return one[wire.Token](ctx, c, post, "/tokens", nil, t)
+}
+
+func (c *Client) RevokeToken(ctx context.Context, id int64) error {
+	return c.call(ctx, remove, "/tokens/"+strconv.FormatInt(id, 10), nil, nil, nil)
+}
+
+func (c *Client) EnableUser(ctx context.Context, name string) error {
+	return c.call(ctx, post, path("users", name)+":enable", nil, nil, nil)
+}
+
+func (c *Client) DisableUser(ctx context.Context, name string) error {
+	return c.call(ctx, post, path("users", name)+":disable", nil, nil, nil)
+}
+
+// ResetPassword gives a user a one-time password.
+func (c *Client) ResetPassword(ctx context.Context, name string) (wire.OneTimePassword, error) {
+	return one[wire.OneTimePassword](ctx, c, post, path("users", name)+":reset-password", nil, nil)
+}
+
 func (c *Client) DeleteApp(ctx context.Context, name string) error {
 	return c.call(ctx, remove, path("apps", name), nil, nil, nil)
 }

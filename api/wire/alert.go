@@ -57,6 +57,7 @@ type NewAlert struct {
 	Text  string `json:"text,omitempty" required:"false"`
 	Key   string `json:"key,omitempty" required:"false" doc:"the same again within the hour is the same alert; default: the title"`
 	Task  string `json:"task,omitempty" required:"false" doc:"whose people are told; default: admins"`
+	Node  string `json:"node,omitempty" maxLength:"128" doc:"of which node it is; left out with a worker's key: its own, and it may speak of no other"`
 }
 
 // Silence keeps people from being told.

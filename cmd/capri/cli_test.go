@@ -68,7 +68,7 @@ func (noLogs) ReadLog(_ context.Context, b store.BatchRow, attempt int, stderr b
 
 func newCluster(t testing.TB, w *actiontest.World) *cluster {
 	t.Helper()
-	key, err := w.Actions.CreateApp(w.Ctx, actiontest.Who, "cli", string(auth.SuperAdmin))
+	key, err := w.Actions.CreateApp(w.Ctx, actiontest.Who, store.App{Name: "cli", Role: string(auth.SuperAdmin)}, store.Credential{})
 	require.NoError(t, err)
 	srv := httptest.NewServer(api.New(api.Options{Store: w.Store, Actions: w.Actions, Version: "test", Logs: noLogs{}}))
 	t.Cleanup(srv.Close)

@@ -93,7 +93,7 @@ func TestADayOfManyTasks_has_one_mark_and_neither_urgent_batches_nor_people_wait
 	})
 
 	// People.
-	key, err := c.Actions.CreateApp(t.Context(), "test", "people", "read_only")
+	key, err := c.Actions.CreateApp(t.Context(), "test", store.App{Name: "people", Role: "read_only"}, store.Credential{})
 	require.NoError(t, err)
 	people := api.New(api.Options{Store: db.Again(t), Actions: c.Actions})
 	slowest := map[string]time.Duration{}

@@ -71,7 +71,7 @@ services/quality    : capri sql/store services SYNC
 services/monitor    : capri alerting/duty calendar placement sql/store services SYNC
 
 # what people and apps do
-auth                : capri sql/store
+auth                : capri sql/store CRYPTO
 action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth cascade placement why definition files sql/store wake auth
 api/wire            : capri
 api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP RATE
@@ -119,7 +119,8 @@ var groups = map[string][]string{
 	"HTTP":      {"github.com/go-chi/chi/...", "github.com/danielgtaylor/huma/..."},
 	"HDFS":      {"github.com/colinmarc/hdfs/...", "github.com/jcmturner/gokrb5/..."},
 	"JSON":      {"github.com/go-json-experiment/..."},
-	"CLI":       {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/..."},
+	"CLI":       {"github.com/spf13/cobra/...", "github.com/spf13/pflag/...", "github.com/jedib0t/go-pretty/...", "golang.org/x/term"},
+	"CRYPTO":    {"golang.org/x/crypto/argon2"},
 	"YAML":      {"go.yaml.in/yaml/..."},
 	"MAIL":      {"gopkg.in/gomail.v2"},
 	"SMTP":      {"github.com/emersion/go-smtp/..."},

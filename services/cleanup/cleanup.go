@@ -1,5 +1,6 @@
 // Package cleanup keeps the database small: each night it archives batches that finished long ago and forgets alerts of
-// more than a year (seed 002 §1.7; the scripts and logs on the workers are cleaned by each worker itself).
+// more than a year, and sessions, tokens and keys that ended more than a week ago (seed 002 §1.7; the scripts and logs on the
+// workers are cleaned by each worker itself).
 //
 //	02:10 ──▶ pages of task_work by id ──▶ finished before (now − archive_after_days)? ──▶ task_work_archive
 //	                                                                                       batch_event_archive
@@ -23,6 +24,7 @@ const (
 	stepsATurn   = 25
 	alertsAStep  = 1000
 	alertsKeptIn = 366 * 24 * time.Hour
+	keysKeptIn   = 7 * 24 * time.Hour // sessions, tokens and keys that have ended, failures to log in
 )
 
 // Service cleans up. Make it with New.
@@ -68,7 +70,14 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if forgotten > 0 {
 		res.Counts["alerts"] = forgotten
 	}
-	res.Again = forgotten == alertsAStep || answers == alertsAStep
+	if err != nil {
+		return res, err
+	}
+	ended, err := s.store.ForgetCredentials(ctx, t.Lease, t.Now.Add(-keysKeptIn), alertsAStep)
+	if ended > 0 {
+		res.Counts["credentials"] = ended
+	}
+	res.Again = forgotten == alertsAStep || answers == alertsAStep || ended >= alertsAStep
 	return res, err
 }
 

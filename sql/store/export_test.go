@@ -9,6 +9,12 @@ import (
 	"capri"
 )
 
+// IdentityText is asked for each request.
+func IdentityText(hash string) (string, []any) {
+	text, args, _ := identityQuery("0", hash).ToSql()
+	return text, args
+}
+
 // ReadyText and RecountText are statements whose plans a test looks at.
 func ReadyText(now capri.Instant, limit int) (string, []any) {
 	text, args, _ := readyQuery(now, 0, ReadyAfter{}, limit).ToSql()

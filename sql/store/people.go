@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 
@@ -18,17 +19,23 @@ type User struct {
 	Mail       string
 	Phone      string
 	Enabled    bool
-	Admin      bool // is told of trouble of the system
+	Admin      bool // is told of trouble of the system; what somebody may do is his role
 	CreatedAt  capri.Instant
+
+	// Of the login, and not written by SaveUser.
+	Role     string // empty: no access
+	Password string // empty: none; set, one_time
 }
 
 // Users lists people by name.
 func (s *Store) Users(ctx context.Context) ([]User, error) {
 	var all []User
-	q := sq.Select("name", "department", "mail", "phone", "enabled", "admin", "created_at").From("user").OrderBy("name")
+	q := sq.Select("u.name", "u.department", "u.mail", "u.phone", "u.enabled", "u.admin", "u.created_at", "COALESCE(l.role, '')",
+		"CASE WHEN COALESCE(l.password, '') = '' THEN '' WHEN l.one_time = 1 THEN 'one_time' ELSE 'set' END").
+		From("user u").LeftJoin("login l ON l.user = u.name").OrderBy("u.name")
 	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var u User
-		err := r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.Admin, &u.CreatedAt)
+		err := r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.Admin, &u.CreatedAt, &u.Role, &u.Password)
 		all = append(all, u)
 		return err
 	})
@@ -56,8 +63,28 @@ func (tx *Tx) SaveUser(u User) error {
 	return err
 }
 
-// DeleteUser forgets a person. What he did stays in the logs under his name.
-func (tx *Tx) DeleteUser(name string) error { return tx.deleteNamed("user", name) }
+// EnableUser changes whether somebody is enabled, and nothing else of him.
+func (tx *Tx) EnableUser(name string, enabled bool) error {
+	if err := tx.note("user", sq.Eq{"name": name}); err != nil {
+		return err
+	}
+	n, err := tx.exec(sq.Update("user").Set("enabled", bit(enabled)).Where(sq.Eq{"name": name}))
+	if err == nil && n == 0 {
+		err = capri.NotFound("there is no user %q", name)
+	}
+	return err
+}
+
+// DeleteUser forgets a person, and ends his sessions and tokens. What he did stays in the logs under his name.
+func (tx *Tx) DeleteUser(name string) error {
+	if _, err := tx.EndCredentials(name, UserSession, UserToken); err != nil {
+		return err
+	}
+	if _, err := tx.exec(sq.Delete("login").Where(sq.Eq{"user": name})); err != nil {
+		return err
+	}
+	return tx.deleteNamed("user", name)
+}
 
 // Department is what people and rights are grouped by.
 type Department struct {
@@ -174,12 +201,14 @@ const (
 // Roles lists them, the strongest first.
 var Roles = []string{RoleSuperAdmin, RoleAdmin, RoleMember, RoleReadOnly}
 
-// App is a client of the API. Its key is stored as a hash only, and never read back.
+// App is a client of the API. Its keys are credentials: stored as hashes only, and never read back.
 type App struct {
-	Name      string
-	Role      string
-	Enabled   bool
-	CreatedAt capri.Instant
+	Name       string
+	Role       string
+	Enabled    bool
+	Owner      string // who answers for it
+	Department string // what it may change as a member
+	CreatedAt  capri.Instant
 }
 
 // Apps lists API clients by name.
@@ -188,10 +217,9 @@ func (s *Store) Apps(ctx context.Context) ([]App, error) {
 	return all, s.fault("read apps", err)
 }
 
-// AppByKeyHash finds the app with that key, also one that is not enabled. The hash is of 256 random bits, so the
-// time a look-up takes tells nothing about other keys.
+// AppByKeyHash finds the app that has a key, also one that is not enabled.
 func (s *Store) AppByKeyHash(ctx context.Context, hash string) (App, error) {
-	found, err := s.apps(ctx, sq.Select().Where(sq.Eq{"key_hash": hash}))
+	found, err := s.apps(ctx, sq.Select().Where("name = (SELECT holder FROM credential WHERE kind = 'app' AND hash = ?)", hash))
 	if err != nil {
 		return App{}, s.fault("read an app", err)
 	}
@@ -203,9 +231,9 @@ func (s *Store) AppByKeyHash(ctx context.Context, hash string) (App, error) {
 
 func (s *Store) apps(ctx context.Context, q sq.SelectBuilder) ([]App, error) {
 	var all []App
-	err := query(ctx, s.read, q.Columns("name", "role", "enabled", "created_at").From("app"), func(r *sql.Rows) error {
+	err := query(ctx, s.read, q.Columns("name", "role", "enabled", "owner", "department", "created_at").From("app"), func(r *sql.Rows) error {
 		var a App
-		err := r.Scan(&a.Name, &a.Role, &a.Enabled, &a.CreatedAt)
+		err := r.Scan(&a.Name, &a.Role, &a.Enabled, &a.Owner, &a.Department, &a.CreatedAt)
 		all = append(all, a)
 		return err
 	})
@@ -224,36 +252,96 @@ func (tx *Tx) FirstApp(a App, keyHash string) (made bool, err error) {
 	return true, tx.SaveApp(a, keyHash)
 }
 
-// SaveApp makes or changes an app; an empty keyHash leaves the key of one that exists as it is. A key that another app
-// has is a conflict. There is no upsert here: MySQL's would follow the key's unique index, too, and overwrite the app
-// that has it.
+// SaveApp makes or changes an app. A keyHash becomes its only key, for every scope and without an end; an empty one leaves
+// the keys of an app that exists as they are. A key that somebody else has is a conflict.
 func (tx *Tx) SaveApp(a App, keyHash string) error {
-	if !slices.Contains(Roles, a.Role) {
-		return capri.Invalid("role", a.Role, strings.Join(Roles, ", "))
+	if err := checkApp(a); err != nil {
+		return err
 	}
-	if err := firstError(named("name", a.Name, 128), fits("key", keyHash, 64)); err != nil {
+	key := Credential{Kind: AppKey, Holder: a.Name, Scopes: []string{"all"}}
+	err := tx.UpdateApp(a)
+	switch {
+	case errors.Is(err, capri.ErrNotFound) && keyHash == "":
+		return capri.Invalid("key", "", "a key, because there is no app "+a.Name+" yet")
+	case errors.Is(err, capri.ErrNotFound):
+		return tx.NewApp(a, key, keyHash)
+	case err != nil || keyHash == "":
+		return err
+	}
+	if _, err := tx.EndCredentials(a.Name, AppKey); err != nil {
+		return err
+	}
+	return tx.AddAppKey(key, keyHash)
+}
+
+// UpdateApp changes an app that exists, and none of its keys.
+func (tx *Tx) UpdateApp(a App) error {
+	if err := checkApp(a); err != nil {
 		return err
 	}
 	if err := tx.note("app", sq.Eq{"name": a.Name}); err != nil {
 		return err
 	}
-	u := sq.Update("app").Set("role", a.Role).Set("enabled", bit(a.Enabled)).Where(sq.Eq{"name": a.Name})
-	if keyHash != "" {
-		u = u.Set("key_hash", keyHash)
-	}
-	n, err := tx.exec(u)
+	n, err := tx.exec(sq.Update("app").Set("role", a.Role).Set("enabled", bit(a.Enabled)).Set("owner", a.Owner).Set("department", a.Department).
+		Where(sq.Eq{"name": a.Name}))
 	if err == nil && n == 0 {
-		if keyHash == "" {
-			return capri.Invalid("key", "", "a key, because there is no app "+a.Name+" yet")
-		}
-		_, err = tx.exec(sq.Insert("app").Columns("name", "role", "key_hash", "enabled", "created_at").
-			Values(a.Name, a.Role, keyHash, bit(a.Enabled), int64(tx.Now)))
-	}
-	if err != nil && tx.s.d.IsDuplicate(err) {
-		return capri.Conflict("app %s: another app has this key, or this name since a moment ago", a.Name)
+		err = capri.NotFound("there is no app %q", a.Name)
 	}
 	return err
 }
 
-// DeleteApp forgets an app and its key.
-func (tx *Tx) DeleteApp(name string) error { return tx.deleteNamed("app", name) }
+// NewApp makes an app with its first key. There is no upsert here: MySQL's would follow the key's unique index, too, and
+// overwrite the app that has it.
+func (tx *Tx) NewApp(a App, key Credential, keyHash string) error {
+	if err := firstError(checkApp(a), named("key", keyHash, 64)); err != nil {
+		return err
+	}
+	if err := tx.note("app", sq.Eq{"name": a.Name}); err != nil {
+		return err
+	}
+	_, err := tx.exec(sq.Insert("app").Columns("name", "role", "key_hash", "enabled", "owner", "department", "created_at").
+		Values(a.Name, a.Role, keyHash, bit(a.Enabled), a.Owner, a.Department, int64(tx.Now)))
+	if err != nil && tx.s.d.IsDuplicate(err) {
+		return capri.Conflict("app %s: there is an app of this name already, or another one has this key", a.Name)
+	}
+	if err != nil {
+		return err
+	}
+	// An older binary that deletes an app knows nothing of its keys.
+	if _, err := tx.EndCredentials(a.Name, AppKey); err != nil {
+		return err
+	}
+	key.Kind, key.Holder = AppKey, a.Name
+	return tx.AddCredential(key, keyHash)
+}
+
+// AddAppKey gives an app one more key; the column that older binaries read holds the newest.
+func (tx *Tx) AddAppKey(key Credential, keyHash string) error {
+	n, err := tx.exec(sq.Update("app").Set("key_hash", keyHash).Where(sq.Eq{"name": key.Holder}))
+	if err != nil && tx.s.d.IsDuplicate(err) {
+		return capri.Conflict("app %s: another app has this key", key.Holder)
+	}
+	if err == nil && n == 0 {
+		err = capri.NotFound("there is no app %q", key.Holder)
+	}
+	if err != nil {
+		return err
+	}
+	key.Kind = AppKey
+	return tx.AddCredential(key, keyHash)
+}
+
+func checkApp(a App) error {
+	if !slices.Contains(Roles, a.Role) {
+		return capri.Invalid("role", a.Role, strings.Join(Roles, ", "))
+	}
+	return firstError(named("name", a.Name, 128), fits("owner", a.Owner, 128), fits("department", a.Department, 128))
+}
+
+// DeleteApp forgets an app and its keys.
+func (tx *Tx) DeleteApp(name string) error {
+	if _, err := tx.EndCredentials(name, AppKey); err != nil {
+		return err
+	}
+	return tx.deleteNamed("app", name)
+}
