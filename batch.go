@@ -92,6 +92,7 @@ type Batch struct {
 	Unmet       int // groups of conditions still unmet
 	Held        bool
 	KillRequest bool
+	RunNow      bool // somebody let it start without its conditions
 
 	Node       string
 	Attempt    int // the number of the run's newest assignment
@@ -110,6 +111,7 @@ type Batch struct {
 	Strategy    string
 	Nodes       []string // empty: any of the pool
 	Account     string
+	Params      map[string]string // of this run alone, besides the task's; nil: none
 
 	QualityState int // 0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked
 	QualityAsk   int // the number of the newest question; a verdict names the one it answers

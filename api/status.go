@@ -41,11 +41,14 @@ func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error
 			out.Nodes++
 		}
 	}
-	paused, _, until, _, err := s.Store.DispatchLimits(ctx)
+	stops, err := s.Actions.Stops(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out.Paused = paused && (until == 0 || now < until)
+	for _, x := range stops {
+		out.Stops = append(out.Stops, s.stopOf(x))
+		out.Paused = out.Paused || x.Scope == 0
+	}
 	return answer(out), nil
 }
 

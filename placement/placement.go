@@ -14,7 +14,7 @@ import (
 type Batch struct {
 	ID       capri.BatchID
 	Task     capri.TaskID
-	Group    string // the task group; only pauses look at it
+	Group    string // the task group; only pauses and breakers look at it
 	Pool     string
 	Nodes    []string // if not empty, these alone, whatever their pool
 	Strategy string   // capri.RoundRobin, capri.Random, else capri.LeastLoaded
@@ -36,13 +36,25 @@ type Facts struct {
 	Running       int                   // the same of all tasks together
 	MaxRunning    int                   // -1: no limit, 0: nothing is started
 
-	Paused       string            // why all dispatch is paused; empty: it is not
-	PausedUntil  capri.Instant     // 0: until somebody resumes it
-	PausedGroups map[string]string // group → why
+	Paused      string        // why all dispatch is paused; empty: it is not
+	PausedUntil capri.Instant // 0: until somebody resumes it
+
+	// Pauses and open breakers. Nearly always there are none.
+	StoppedGroups map[string]Stop
+	StoppedTasks  map[capri.TaskID]Stop
+	StoppedNodes  map[string]Stop
 
 	// Last remembers, over turns, which node round_robin chose last in each pool. The caller keeps the map and
 	// hands it in again. Without it each turn starts at a random node, which spreads turns of one batch, too.
 	Last map[string]string
+}
+
+// Stop is a person's word, or a breaker that opened by itself, against placing.
+type Stop struct {
+	Says    string // the whole sentence
+	Breaker bool
+	Since   capri.Instant
+	Until   capri.Instant // 0: until somebody ends it
 }
 
 // Assignment is a batch and the node that gets it.
@@ -106,6 +118,7 @@ type node struct {
 	stopped      bool
 	accepts      bool // up, not draining, not short
 	short        bool // takes nothing by its own word
+	paused       bool // takes nothing by a person's word
 	slots, free  int
 	memory, left int // memory 0: not limited
 	pool         *group
@@ -162,14 +175,15 @@ func NewPlanner(facts *Facts, rng *rand.Rand) *Planner {
 	slices.SortFunc(sorted, func(a, b capri.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for i, n := range sorted {
 		load := facts.Loads[n.Name]
-		accepts := !n.Lost && !n.Left && !n.Draining && n.ShortOf == ""
+		_, paused := facts.StoppedNodes[n.Name]
+		accepts := !n.Lost && !n.Left && !n.Draining && n.ShortOf == "" && !paused
 		g := p.pools[n.Pool]
 		if g == nil {
 			g = &group{what: "pool " + n.Pool, key: n.Pool, last: -1}
 			p.pools[n.Pool] = g
 		}
 		p.nodes[i] = node{
-			name: n.Name, up: !n.Lost && !n.Left, stopped: n.Left, short: n.ShortOf != "", accepts: accepts, pool: g, placeInPool: len(g.members),
+			name: n.Name, up: !n.Lost && !n.Left, stopped: n.Left, short: n.ShortOf != "", paused: paused, accepts: accepts, pool: g, placeInPool: len(g.members),
 			slots: n.Slots, free: max(0, n.Slots-load.Slots),
 			memory: n.MemoryMB, left: max(0, n.MemoryMB-load.MemoryMB),
 		}
@@ -200,9 +214,14 @@ func (p *Planner) Place(b *Batch) Decision {
 	if why := p.facts.Paused; why != "" {
 		return Decision{Reason: "dispatch is paused: " + why}
 	}
-	if len(p.facts.PausedGroups) > 0 {
-		if why, ok := p.facts.PausedGroups[b.Group]; ok {
-			return Decision{Reason: "group " + b.Group + " is paused: " + why}
+	if len(p.facts.StoppedGroups) > 0 {
+		if why, ok := p.facts.StoppedGroups[b.Group]; ok {
+			return Decision{Reason: why.Says}
+		}
+	}
+	if len(p.facts.StoppedTasks) > 0 {
+		if why, ok := p.facts.StoppedTasks[b.Task]; ok {
+			return Decision{Reason: why.Says}
 		}
 	}
 	concurrency := max(1, b.Concurrency)

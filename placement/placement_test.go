@@ -35,7 +35,7 @@ func TestWhyABatchIsNotPlaced(t *testing.T) {
 	}{
 		{sentence: "all dispatch is paused", facts: Facts{Nodes: []capri.Node{idle}, Paused: "upgrade of HDFS, until 14:00"},
 			want: "dispatch is paused: upgrade of HDFS, until 14:00"},
-		{sentence: "its group is paused", facts: Facts{Nodes: []capri.Node{idle}, PausedGroups: map[string]string{"dw": "bad source data"}},
+		{sentence: "its group is paused", facts: Facts{Nodes: []capri.Node{idle}, StoppedGroups: map[string]Stop{"dw": {Says: "group dw is paused: bad source data"}}},
 			batch: Batch{Group: "dw"}, want: "group dw is paused: bad source data"},
 		{sentence: "the task is at its concurrency", facts: Facts{Nodes: []capri.Node{idle}, RunningByTask: map[capri.TaskID]int{7: 2}},
 			batch: Batch{Task: 7, Concurrency: 2}, want: "this task already runs 2 at once, waiting"},

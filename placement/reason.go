@@ -35,6 +35,12 @@ func (p *Planner) reason(c class) string {
 	if any(func(n *node) bool { return n.short }) {
 		rests = "draining or short of disk or CPU"
 	}
+	if any(func(n *node) bool { return n.paused }) {
+		others := any(func(n *node) bool { return n.up && !n.accepts && !n.paused })
+		if rests = "paused or " + rests; !others {
+			rests = "paused"
+		}
+	}
 	if !any(func(n *node) bool { return n.accepts }) {
 		switch up := any(func(n *node) bool { return n.up }); {
 		case !up:

@@ -56,7 +56,7 @@ type Link struct {
 
 // Root is what somebody would have to look after.
 type Root struct {
-	Kind  string // batch, task, path, third_party, pool, service, setting, time
+	Kind  string // batch, task, group, path, third_party, pool, service, setting, time
 	Name  string
 	Batch capri.BatchID
 }
@@ -70,6 +70,7 @@ const (
 	LatestAllowed = "latest_schedule_time"
 	Quality       = "quality"
 	Paused        = "paused"
+	BreakerOpen   = "breaker_open"
 	NoLeader      = "no_leader"
 	NoNode        = "no_node"
 	NoRight       = "no_right" // to the account that it is to run as
@@ -534,8 +535,9 @@ func (f *finder) placing(b store.BatchRow, alone bool) (causes []Cause, ahead in
 		}
 		causes = append(causes, Cause{Kind: Paused, Detail: detail, Root: service, Until: world.PausedUntil})
 	case world.MaxRunning == 0:
-		causes = append(causes, Cause{Kind: Paused, Detail: "dispatch may run no batch at all (max_running is 0)", Root: service})
+		causes = append(causes, Cause{Kind: Paused, Detail: "dispatch may run no batch at all (max_running is 0; capri dispatch limit -1)", Root: service})
 	}
+	causes = append(causes, f.stops(b, world)...)
 	locks, err := f.s.Locks(f.ctx)
 	if err != nil {
 		return nil, 0, err
@@ -550,7 +552,7 @@ func (f *finder) placing(b store.BatchRow, alone bool) (causes []Cause, ahead in
 	if latest != 0 && b.ScheduleTime > latest {
 		causes = append(causes, Cause{Kind: LatestAllowed, Detail: "its schedule time is after the latest allowed, " + f.at(latest), Root: Root{Kind: "setting", Name: store.LatestScheduleTime}})
 	}
-	if c, none := noNode(b, world.Nodes); none {
+	if c, none := f.noNode(b, world); none {
 		return append(causes, c), 0, nil
 	}
 	if !alone || len(causes) > 0 {
@@ -560,7 +562,7 @@ func (f *finder) placing(b store.BatchRow, alone bool) (causes []Cause, ahead in
 	if ahead, err = f.s.ReadyBefore(f.ctx, f.now, latest, b.Batch, mostAhead); err != nil {
 		return nil, 0, err
 	}
-	candidate := grants.Batch(&store.Ready{ID: b.ID, Task: b.TaskID, Owner: f.owner(b.Task), Priority: b.Priority, ScheduleTime: b.ScheduleTime, Slots: b.Slots, MemoryMB: b.MemoryMB,
+	candidate := grants.Batch(&store.Ready{ID: b.ID, Task: b.TaskID, Owner: f.owner(b.Task), Group: f.group(b.Task), Priority: b.Priority, ScheduleTime: b.ScheduleTime, Slots: b.Slots, MemoryMB: b.MemoryMB,
 		Concurrency: b.Concurrency, Pool: b.Pool, Strategy: b.Strategy, Nodes: b.Nodes, Account: b.Account, AvoidNode: b.AvoidNode})
 	answer := placement.NewPlanner(world, nil).Place(&candidate)
 	if answer.Node != "" {
@@ -615,10 +617,49 @@ func bornWith(message string) bool {
 	return false
 }
 
-// noNode finds out whether any node may take the batch at all.
-func noNode(b store.BatchRow, nodes []capri.Node) (Cause, bool) {
+// stops are the pauses and open breakers of the batch's task and group.
+func (f *finder) stops(b store.BatchRow, world *placement.Facts) []Cause {
+	var causes []Cause
+	add := func(scope, name string, x placement.Stop, stopped bool) {
+		if !stopped {
+			return
+		}
+		c := Cause{Kind: Paused, Detail: f.until(x), Root: Root{Kind: scope, Name: name}, Owner: f.owner(b.Task), Since: x.Since, Until: x.Until}
+		undo := "capri resume --" + scope + " " + name
+		if x.Breaker {
+			c.Kind, undo = BreakerOpen, "capri breaker close --"+scope+" "+name
+		}
+		c.Detail += " (" + undo + ")"
+		causes = append(causes, c)
+	}
+	group := f.group(b.Task)
+	ofGroup, stopped := world.StoppedGroups[group]
+	add("group", group, ofGroup, stopped)
+	ofTask, stopped := world.StoppedTasks[b.TaskID]
+	add("task", b.Task, ofTask, stopped)
+	return causes
+}
+
+// until is what a pause or breaker says, with its end.
+func (f *finder) until(x placement.Stop) string {
+	if x.Until == 0 {
+		return x.Says
+	}
+	return x.Says + ", until " + f.at(x.Until)
+}
+
+func (f *finder) group(task string) string {
+	if t := f.tasks[task]; t != nil {
+		return t.Group
+	}
+	return ""
+}
+
+// noNode finds out whether any node may take the batch at all. Where pauses keep them from it, it may when the first ends.
+func (f *finder) noNode(b store.BatchRow, world *placement.Facts) (Cause, bool) {
 	var there []string
-	for _, n := range nodes {
+	var until capri.Instant
+	for _, n := range world.Nodes {
 		if len(b.Nodes) > 0 && !slices.Contains(b.Nodes, n.Name) || len(b.Nodes) == 0 && n.Pool != b.Pool {
 			continue
 		}
@@ -632,7 +673,14 @@ func noNode(b store.BatchRow, nodes []capri.Node) (Cause, bool) {
 		case n.ShortOf != "":
 			there = append(there, n.Name+" takes nothing: "+n.ShortOf)
 		default:
-			return Cause{}, false
+			x, paused := world.StoppedNodes[n.Name]
+			if !paused {
+				return Cause{}, false
+			}
+			there = append(there, strings.TrimPrefix(f.until(x), "node "))
+			if x.Until != 0 && (until == 0 || x.Until < until) {
+				until = x.Until
+			}
 		}
 	}
 	root := Root{Kind: "pool", Name: b.Pool}
@@ -643,7 +691,7 @@ func noNode(b store.BatchRow, nodes []capri.Node) (Cause, bool) {
 	if len(there) == 0 {
 		return Cause{Kind: NoNode, Detail: "there is no node of " + of, Root: root}, true
 	}
-	return Cause{Kind: NoNode, Detail: "no node of " + of + " takes work: " + strings.Join(there, ", "), Root: root}, true
+	return Cause{Kind: NoNode, Detail: "no node of " + of + " takes work: " + strings.Join(there, ", "), Root: root, Until: until}, true
 }
 
 // merge makes one cause of those with the same root, so that a thousand parents held up by one thing are one line.

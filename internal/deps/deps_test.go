@@ -68,7 +68,7 @@ services/timeout    : sql/store services
 services/bigtask    : capri calendar sql/store services
 services/cleanup    : capri sql/store services
 services/quality    : capri sql/store services SYNC
-services/monitor    : capri alerting/duty calendar placement sql/store services SYNC
+services/monitor    : capri alerting/duty calendar placement placement/facts sql/store services SYNC
 
 # what people and apps do
 auth                : capri sql/store CRYPTO

@@ -38,20 +38,18 @@ func (g *Grants) allow(account, owner string) bool {
 
 // Batch is a ready batch as placement wants it.
 func (g *Grants) Batch(b *store.Ready) placement.Batch {
-	return placement.Batch{ID: b.ID, Task: b.Task, Pool: b.Pool, Nodes: b.Nodes, Strategy: b.Strategy, Slots: b.Slots, MemoryMB: b.MemoryMB,
+	return placement.Batch{ID: b.ID, Task: b.Task, Group: b.Group, Pool: b.Pool, Nodes: b.Nodes, Strategy: b.Strategy, Slots: b.Slots, MemoryMB: b.MemoryMB,
 		Concurrency: b.Concurrency, Account: b.Account, Denied: b.Account != "" && !g.allow(b.Account, b.Owner), Avoid: b.AvoidNode}
 }
 
 // Read reads limits, nodes, what runs and rights as they are now.
 func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Facts, *Grants, error) {
-	paused, reason, until, maxRunning, err := s.DispatchLimits(ctx)
+	d, err := s.DispatchState(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &placement.Facts{MaxRunning: maxRunning}
-	if paused && (until == 0 || now.Before(until)) {
-		f.Paused, f.PausedUntil = cmp.Or(reason, "no reason was given"), until
-	}
+	f := &placement.Facts{}
+	Stops(f, d, now)
 	running, err := s.Running(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -82,4 +80,36 @@ func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Fa
 		}
 	}
 	return f, g, nil
+}
+
+// Stops writes into the facts what people have said about dispatch.
+func Stops(f *placement.Facts, d store.DispatchState, now capri.Instant) {
+	f.MaxRunning = d.MaxRunning
+	if d.PausedAt(now) {
+		f.Paused, f.PausedUntil = cmp.Or(d.Reason, "no reason was given"), d.Until
+	}
+	for _, x := range d.Stops {
+		if !x.At(now) {
+			continue
+		}
+		stop := placement.Stop{Says: x.Says(), Breaker: x.Kind == store.Breaker, Since: x.Since, Until: x.Until}
+		switch x.Scope {
+		case store.OfGroup:
+			put(&f.StoppedGroups, x.Name, stop)
+		case store.OfTask:
+			put(&f.StoppedTasks, x.Task, stop)
+		case store.OfNode:
+			put(&f.StoppedNodes, x.Name, stop)
+		}
+	}
+}
+
+// put keeps the first: of a pause and a breaker of one group either is reason enough.
+func put[K comparable](m *map[K]placement.Stop, k K, stop placement.Stop) {
+	if *m == nil {
+		*m = map[K]placement.Stop{}
+	}
+	if _, stopped := (*m)[k]; !stopped {
+		(*m)[k] = stop
+	}
 }

@@ -148,7 +148,7 @@ type writer struct {
 func (w *writer) add(b *store.Ready, d placement.Decision) {
 	switch {
 	case d.Node != "":
-		w.assignments = append(w.assignments, store.Assignment{Batch: b.ID, Node: d.Node})
+		w.assignments = append(w.assignments, store.Assignment{Batch: b.ID, Node: d.Node, Task: b.Task, Group: b.Group})
 		if !w.woken[d.Node] {
 			w.woken[d.Node] = true
 			w.res.Wake = append(w.res.Wake, wake.Node(d.Node))

@@ -18,6 +18,7 @@ import (
 	"capri/alerting/duty"
 	"capri/calendar"
 	"capri/placement"
+	worldfacts "capri/placement/facts"
 	"capri/services"
 	"capri/sql/store"
 )
@@ -297,16 +298,17 @@ func (s *Service) placeable(ctx context.Context, now capri.Instant, nodes []capr
 	if err != nil || len(ready) == 0 {
 		return nil, err
 	}
-	paused, _, until, maxRunning, err := s.store.DispatchLimits(ctx)
-	if err != nil || (paused && (until == 0 || now.Before(until))) {
+	d, err := s.store.DispatchState(ctx)
+	if err != nil || d.PausedAt(now) {
 		return nil, err
 	}
 	running, err := s.store.Running(ctx)
 	if err != nil {
 		return nil, err
 	}
-	planner := placement.NewPlanner(&placement.Facts{Nodes: nodes, Loads: running.ByNode, RunningByTask: running.ByTask, Running: running.Total, MaxRunning: maxRunning,
-		Last: map[string]string{}}, nil)
+	world := &placement.Facts{Nodes: nodes, Loads: running.ByNode, RunningByTask: running.ByTask, Running: running.Total, Last: map[string]string{}}
+	worldfacts.Stops(world, d, now)
+	planner := placement.NewPlanner(world, nil)
 	var out []store.Ready
 	for i := range ready {
 		b := &ready[i]
@@ -314,7 +316,7 @@ func (s *Service) placeable(ctx context.Context, now capri.Instant, nodes []capr
 			break
 		}
 		// random needs a source of chance, and which node it would be is not asked here.
-		d := planner.Place(&placement.Batch{ID: b.ID, Task: b.Task, Pool: b.Pool, Nodes: b.Nodes, Strategy: capri.LeastLoaded, Slots: b.Slots, MemoryMB: b.MemoryMB,
+		d := planner.Place(&placement.Batch{ID: b.ID, Task: b.Task, Group: b.Group, Pool: b.Pool, Nodes: b.Nodes, Strategy: capri.LeastLoaded, Slots: b.Slots, MemoryMB: b.MemoryMB,
 			Concurrency: b.Concurrency, Avoid: b.AvoidNode})
 		if d.Node != "" {
 			out = append(out, *b)

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -153,4 +154,12 @@ func (d *Dialect) Upsert(keys []string, columns ...string) string {
 		set[i] = c + " = excluded." + c
 	}
 	return " ON CONFLICT (" + strings.Join(keys, ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
+}
+
+// UpsertAdd ends an INSERT: where a row with this key exists, the new number is added to its column.
+func (d *Dialect) UpsertAdd(key, table, column string) string {
+	if d == MySQL {
+		return fmt.Sprintf(" ON DUPLICATE KEY UPDATE %s = %s.%s + VALUES(%s)", column, table, column, column)
+	}
+	return fmt.Sprintf(" ON CONFLICT (%s) DO UPDATE SET %s = %s.%s + excluded.%s", key, column, table, column, column)
 }

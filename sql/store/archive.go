@@ -35,7 +35,7 @@ var archivedColumns = []string{"id", "task_id", "task_version", "period", "batch
 	"create_time", "state", "finish_state", "unmet", "kinds", "held", "kill_request", "node", "attempt", "avoid_node", "assign_time", "start_time",
 	"finish_time", "not_before", "skip_at", "priority", "slots", "memory_mb", "concurrency", "pool", "strategy", "nodes", "account", "quality_state",
 	"quality_ask", "failures", "rejections", "losses", "dependency_timeout_at", "output_timeout_at", "notified_at", "actual_memory_mb",
-	"actual_processes", "progress", "application_id", "message"}
+	"actual_processes", "progress", "application_id", "message", "run_now", "params"}
 
 var archivedEventColumns = []string{"id", "batch_id", "at", "state", "finish_state", "attempt", "node", "held", "kill_request", "latest", "epoch", "who", "why"}
 

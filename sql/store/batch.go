@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,20 +21,23 @@ var batchColumns = []string{"w.id", "w.task_id", "w.task_version", "w.period", "
 	"w.data_end", "w.create_time", "w.state", "w.finish_state", "w.unmet", "w.held", "w.kill_request", "w.node", "w.attempt", "w.avoid_node", "w.assign_time",
 	"w.start_time", "w.finish_time", "w.not_before", "w.skip_at", "w.priority", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes",
 	"w.account", "w.quality_state", "w.quality_ask", "w.failures", "w.rejections", "w.losses", "w.dependency_timeout_at", "w.output_timeout_at", "w.notified_at",
-	"w.actual_memory_mb", "w.actual_processes", "w.progress", "w.application_id", "w.message"}
+	"w.actual_memory_mb", "w.actual_processes", "w.progress", "w.application_id", "w.message", "w.run_now", "w.params"}
 
 func scanBatch(r *sql.Rows, more ...any) (capri.Batch, error) {
 	var b capri.Batch
 	var latest sql.NullInt64
-	var nodes sql.NullString
+	var nodes, params sql.NullString
 	err := r.Scan(append([]any{&b.ID, &b.TaskID, &b.TaskVersion, &b.Period, &b.BatchNo, &b.RunNo, &latest, &b.Origin, &b.ScheduleTime, &b.DataStart,
 		&b.DataEnd, &b.CreateTime, &b.State, &b.FinishState, &b.Unmet, &b.Held, &b.KillRequest, &b.Node, &b.Attempt, &b.AvoidNode, instant{&b.AssignTime},
 		instant{&b.StartTime}, instant{&b.FinishTime}, &b.NotBefore, instant{&b.SkipAt}, &b.Priority, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes,
 		&b.Account, &b.QualityState, &b.QualityAsk, &b.Failures, &b.Rejections, &b.Losses, instant{&b.DependencyTimeoutAt}, instant{&b.OutputTimeoutAt}, instant{&b.NotifiedAt},
-		&b.ActualMemoryMB, &b.ActualProcesses, &b.Progress, &b.ApplicationID, &b.Message}, more...)...)
+		&b.ActualMemoryMB, &b.ActualProcesses, &b.Progress, &b.ApplicationID, &b.Message, &b.RunNow, &params}, more...)...)
 	b.Latest = latest.Valid
 	if nodes.Valid {
 		b.Nodes = strings.Split(nodes.String, "\n")
+	}
+	if err == nil && params.Valid {
+		err = json.Unmarshal([]byte(params.String), &b.Params)
 	}
 	return b, err
 }
@@ -183,6 +187,29 @@ func (tx *Tx) Hold(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
 // Release ends a Hold.
 func (tx *Tx) Release(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
 	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.Held && r.State != capri.Finished }, set: sq.Eq{"held": 0, "message": ""}, why: why})
+	return idsOf(rows), err
+}
+
+// ForceSuccess makes a success of what waits, or has finished otherwise and has no newer run: a person's word in place of
+// a run. What rests on it is met by the ordinary way. A batch that is assigned or runs is left alone.
+func (tx *Tx) ForceSuccess(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
+	c := tx.ending(capri.Success, why)
+	c.from = func(r locked) bool {
+		return r.Latest && (r.State == capri.Waiting || r.State == capri.Finished && r.FinishState != capri.Success)
+	}
+	c.set["held"] = 0
+	rows, err := tx.change(ids, c)
+	if err != nil {
+		return nil, err
+	}
+	return idsOf(rows), tx.succeeded(rows)
+}
+
+// RunNow lets waiting batches start without their conditions and before their time. None of their conditions counts any
+// more within this run (kinds), so nobody can make it wait again; limits, pauses, nodes and a quality gate hold as ever.
+func (tx *Tx) RunNow(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
+	rows, err := tx.change(ids, change{from: func(r locked) bool { return r.State == capri.Waiting && !r.Held && !r.RunNow },
+		set: sq.Eq{"run_now": 1, "unmet": 0, "kinds": sq.Expr("kinds & ?", kindOutputs|kindNotifies), "not_before": 0, "skip_at": nil, "message": ""}, why: why})
 	return idsOf(rows), err
 }
 

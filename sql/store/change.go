@@ -33,6 +33,7 @@ type locked struct {
 	Failures    int
 	Rejections  int
 	Losses      int
+	RunNow      bool
 }
 
 // notStarted: its job has never been given to a shim under this attempt, so it may still go back to waiting.
@@ -48,13 +49,13 @@ func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
 	rows := make([]locked, 0, len(ids))
 	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
 		err := tx.query(sq.Select("id", "task_id", "task_version", "batch_no", "latest", "state", "finish_state", "unmet", "kinds", "held", "kill_request",
-			"node", "attempt", "start_time", "failures", "rejections", "losses").From("task_work").
+			"node", "attempt", "start_time", "failures", "rejections", "losses", "run_now").From("task_work").
 			Where(idIn("id", part)).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
 			var r locked
 			var latest sql.NullInt64
 			var start capri.Instant
 			if err := rs.Scan(&r.ID, &r.TaskID, &r.TaskVersion, &r.BatchNo, &latest, &r.State, &r.FinishState, &r.Unmet, &r.Kinds, &r.Held, &r.KillRequest,
-				&r.Node, &r.Attempt, instant{&start}, &r.Failures, &r.Rejections, &r.Losses); err != nil {
+				&r.Node, &r.Attempt, instant{&start}, &r.Failures, &r.Rejections, &r.Losses, &r.RunNow); err != nil {
 				return err
 			}
 			r.Latest, r.Started = latest.Valid, start != 0

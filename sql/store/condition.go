@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ const (
 	kindGrouped    = 8 // some dependency has several rows, or any one of them is enough
 	kindOutputs    = 16
 	kindNotifies   = 32 // no condition: its owner wants to hear of its end
+
+	kindConditions = kindPaths | kindThirdParty | kindParents | kindGrouped // none of them counts once somebody said "run now"
 )
 
 const (
@@ -69,7 +72,7 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 	}
 	err := tx.bulk("task_work", []string{"id", "task_id", "task_version", "period", "batch_no", "run_no", "latest", "origin", "schedule_time", "data_start", "data_end",
 		"create_time", "state", "finish_state", "unmet", "kinds", "finish_time", "not_before", "skip_at", "priority", "slots", "memory_mb", "concurrency", "pool", "strategy", "nodes",
-		"account", "quality_state", "held", "message"}, len(batches), func(i int, a []any) []any {
+		"account", "quality_state", "held", "message", "params"}, len(batches), func(i int, a []any) []any {
 		b := batches[i]
 		b.Unmet = b.Groups()
 		b.CreateTime = tx.Now
@@ -82,7 +85,7 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 		}
 		return append(a, int64(b.ID), int64(b.TaskID), b.TaskVersion, int(b.Period), string(b.BatchNo), b.RunNo, 1, int(b.Origin), int64(b.ScheduleTime), int64(b.DataStart), int64(b.DataEnd),
 			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions)|bit(b.Notifies)*kindNotifies, nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
-			b.Account, b.QualityState, bit(b.Held), cut(b.Message, 1000))
+			b.Account, b.QualityState, bit(b.Held), cut(b.Message, 1000), paramsText(b.Params))
 	})
 	if err != nil {
 		return err
@@ -98,6 +101,15 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 	}
 	_, err = tx.exec(sq.Insert("dependency_change").Columns("kind", "from_id", "to_id").Values(changedBatches, int64(batches[0].ID), int64(batches[len(batches)-1].ID)))
 	return err
+}
+
+// paramsText is NULL for nearly every batch.
+func paramsText(params map[string]string) any {
+	if len(params) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(params) //nolint:errchkjson // strings: cannot fail
+	return string(text)
 }
 
 func (tx *Tx) insertConditions(batches []*capri.NewBatch) error {
@@ -170,7 +182,11 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 	if err := tx.insertConditions([]*capri.NewBatch{nb}); err != nil {
 		return false, err
 	}
-	rows[0].Kinds = kindsOf(&c) | rows[0].Kinds&kindNotifies
+	kinds := kindsOf(&c)
+	if rows[0].RunNow { // somebody let it start without them
+		kinds &= kindOutputs
+	}
+	rows[0].Kinds = kinds | rows[0].Kinds&kindNotifies
 	if _, err := tx.exec(sq.Update("task_work").Set("kinds", rows[0].Kinds).Where(sq.Eq{"id": int64(id)})); err != nil {
 		return false, err
 	}
@@ -234,6 +250,9 @@ func (tx *Tx) countUnmet(rows []locked) (map[capri.BatchID]int, error) {
 		kinds |= r.Kinds
 	}
 	unmet := map[capri.BatchID]int{}
+	if rows = slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return r.Kinds&kindConditions == 0 }); len(rows) == 0 {
+		return unmet, nil
+	}
 	for _, c := range []struct {
 		kinds              int
 		table, where, many string
@@ -289,7 +308,7 @@ func (tx *Tx) waitAgain(rows []locked, why string) error {
 // proved once more: a parent may have a new run, a third party may have taken its word back. And what was revoked while
 // they prepared may have come true again, when nobody looked at them since they did not wait.
 func (tx *Tx) proveAgain(rows []locked) error {
-	rows = slices.DeleteFunc(rows, func(r locked) bool { return r.Kinds&(kindPaths|kindThirdParty|kindParents|kindGrouped) == 0 })
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return r.Kinds&kindConditions == 0 })
 	if len(rows) == 0 {
 		return nil
 	}

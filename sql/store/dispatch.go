@@ -20,6 +20,7 @@ type Ready struct {
 	ID           capri.BatchID
 	Task         capri.TaskID
 	Owner        string // of the task now, for its right to the account
+	Group        string // of the task now
 	Priority     int
 	ScheduleTime capri.Instant
 	SkipAt       capri.Instant
@@ -47,7 +48,7 @@ type ReadyAfter struct {
 // every batch of each and sorted them, at thirty times the cost.
 func readyQuery(now, latest capri.Instant, after ReadyAfter, limit int) sq.SelectBuilder {
 	// What has started in time is repeated however late: skip_after is about starting, and skipping would hide a failure.
-	q := sq.Select("w.id", "w.task_id", "t.owner", "w.priority", "w.schedule_time", "CASE WHEN w.failures + w.losses = 0 THEN w.skip_at END", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.not_before", "w.message").
+	q := sq.Select("w.id", "w.task_id", "t.owner", "t.task_group", "w.priority", "w.schedule_time", "CASE WHEN w.failures + w.losses = 0 THEN w.skip_at END", "w.slots", "w.memory_mb", "w.concurrency", "w.pool", "w.strategy", "w.nodes", "w.account", "w.avoid_node", "w.not_before", "w.message").
 		From("task_work w").LeftJoin("task t ON t.id = w.task_id").
 		Where("w.state = 0 AND w.unmet = 0").
 		Where("w.held = 0 AND w.kill_request = 0 AND w.quality_state IN (0, 3) AND COALESCE(t.enabled, 0) = 1 AND w.not_before <= ?", int64(now)).
@@ -74,7 +75,7 @@ func (s *Store) Ready(ctx context.Context, now, latest capri.Instant, after Read
 		var b Ready
 		var nodes sql.NullString
 		var notBefore capri.Instant
-		err := r.Scan(&b.ID, &b.Task, &b.Owner, &b.Priority, &b.ScheduleTime, instant{&b.SkipAt}, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes, &b.Account, &b.AvoidNode, &notBefore, &b.Message)
+		err := r.Scan(&b.ID, &b.Task, &b.Owner, &b.Group, &b.Priority, &b.ScheduleTime, instant{&b.SkipAt}, &b.Slots, &b.MemoryMB, &b.Concurrency, &b.Pool, &b.Strategy, &nodes, &b.Account, &b.AvoidNode, &notBefore, &b.Message)
 		if now.Sub(notBefore) >= avoidFor {
 			b.AvoidNode = ""
 		}
@@ -124,6 +125,8 @@ func (s *Store) Running(ctx context.Context) (Running, error) {
 type Assignment struct {
 	Batch capri.BatchID
 	Node  string
+	Task  capri.TaskID // and Group: whose pauses and breakers it heeds
+	Group string
 }
 
 // Assign writes assignments, each with the next attempt number, and returns how many compared: a batch that was
@@ -150,23 +153,25 @@ var errSomeChanged = errors.New("some batches changed since they were chosen")
 // the UPDATE alone, which counts its rows. Else it is rolled back and done again on what still compares.
 func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment) (int, error) {
 	nodeOf := make(map[capri.BatchID]string, len(part))
-	rows := make([]locked, len(part))
-	for i, a := range part {
-		nodeOf[a.Batch], rows[i] = a.Node, locked{ID: a.Batch}
+	for _, a := range part {
+		nodeOf[a.Batch] = a.Node
 	}
-	slices.SortFunc(rows, func(a, b locked) int { return cmp.Compare(a.ID, b.ID) })
-	rows = slices.CompactFunc(rows, func(a, b locked) bool { return a.ID == b.ID }) // among counts on it
 	done := 0
 	write := func(look bool) error {
 		return s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
 			done = 0
-			if paused, err := tx.dispatchPaused(); err != nil || paused {
-				return err // proved here, so that no batch is placed after a pause was acknowledged
+			may, err := tx.mayAssign(part) // proved here, so that no batch is placed after a pause was acknowledged
+			if err != nil || len(may) == 0 {
+				return err
 			}
-			free := rows
+			free := make([]locked, len(may))
+			for i, a := range may {
+				free[i] = locked{ID: a.Batch}
+			}
+			slices.SortFunc(free, func(a, b locked) int { return cmp.Compare(a.ID, b.ID) })
+			free = slices.CompactFunc(free, func(a, b locked) bool { return a.ID == b.ID }) // among counts on it
 			if look {
-				var err error
-				if free, err = tx.lockWhere(idsOf(rows), assignable); err != nil || len(free) == 0 {
+				if free, err = tx.lockWhere(idsOf(free), assignable); err != nil || len(free) == 0 {
 					return err
 				}
 			}
@@ -190,13 +195,6 @@ func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment
 		return 0, err
 	}
 	return done, nil
-}
-
-func (tx *Tx) dispatchPaused() (bool, error) {
-	var paused bool
-	var until capri.Instant
-	_, err := one(tx.ctx, tx.tx, sq.Select("paused", "paused_until").From("capri_service_lock").Where(sq.Eq{"service": "dispatch"}).Suffix(tx.s.d.ForShare), &paused, instant{&until})
-	return paused && (until == 0 || tx.Now.Before(until)), err
 }
 
 // nodeCase says which batch goes to which node: one statement serves a few hundred batches. It is a tree over the ids,
@@ -260,13 +258,6 @@ func (s *Store) EndUnplaced(ctx context.Context, lease capri.Lease, how capri.Fi
 	return done, nil
 }
 
-// DispatchLimits reads the pause and the ceiling that live in dispatch's own lease row.
-func (s *Store) DispatchLimits(ctx context.Context) (paused bool, reason string, until capri.Instant, maxRunning int, err error) {
-	maxRunning = -1
-	_, err = one(ctx, s.read, sq.Select("paused", "paused_reason", "paused_until", "max_running").From("capri_service_lock").Where(sq.Eq{"service": "dispatch"}), &paused, &reason, instant{&until}, &maxRunning)
-	return paused, reason, until, maxRunning, s.fault("read dispatch's limits", err)
-}
-
 // PauseDispatch stops all placing until a time (0: until somebody resumes), by a write to dispatch's own row: its next
 // transaction waits for it or comes before it.
 func (tx *Tx) PauseDispatch(paused bool, reason string, until capri.Instant) error {
@@ -275,7 +266,7 @@ func (tx *Tx) PauseDispatch(paused bool, reason string, until capri.Instant) err
 	}
 	n, err := tx.exec(sq.Update("capri_service_lock").Set("paused", bit(paused)).Set("paused_reason", cut(reason, 255)).Set("paused_until", nullable(until)).Where(sq.Eq{"service": "dispatch"}))
 	if err == nil && n == 0 {
-		return capri.Conflict("the dispatch service has never run on this database")
+		return errNoDispatch
 	}
 	return err
 }

@@ -44,8 +44,9 @@ const (
 	NodeCPUPercent           = "node_cpu_percent"        // load per CPU
 	NodeMemoryPercent        = "node_memory_percent"
 	NodeDiskFreeMB           = "node_disk_free_mb"
-	ClockOffsetMS            = "clock_offset_ms" // a process's clock differs from the database's by more
-	DutyHoleDays             = "duty_hole_days"  // a hole in a duty rota is told so many days before
+	ClockOffsetMS            = "clock_offset_ms"  // a process's clock differs from the database's by more
+	BreakerFailures          = "breaker_failures" // a task that failed so often in a row is not placed any more (its breaker opens); 0: never
+	DutyHoleDays             = "duty_hole_days"   // a hole in a duty rota is told so many days before
 
 	// What members may do with tasks and batches that are not their own (package auth).
 	TaskEdit       = "task_edit"       // who changes a task: owner, or department (all of the owner's department)
@@ -59,7 +60,7 @@ var settingDefaults = map[string]string{
 	RescheduledIn10Important: "3", RescheduledIn10Severe: "5", RescheduledIn30Important: "10", RescheduledIn30Severe: "15",
 	GenerateImportant: "10", GenerateSevere: "15", DependencyImportant: "5", DependencySevere: "10", TimeoutAge: "2", ServiceAge: "5", ReadyImportant: "5",
 	MastersImportant: "0", MastersSevere: "0", WorkersImportant: "0", WorkersSevere: "0",
-	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000", DutyHoleDays: "7",
+	NodeCPUPercent: "0", NodeMemoryPercent: "95", NodeDiskFreeMB: "1024", ClockOffsetMS: "2000", DutyHoleDays: "7", BreakerFailures: "0",
 	TaskEdit: "department", TaskRead: "all", CascadeForeign: "allow",
 }
 
@@ -102,6 +103,19 @@ func (s *Store) SettingInt(ctx context.Context, name string, least int) (int, er
 	n, err := strconv.Atoi(value)
 	if err != nil || n < least {
 		s.log.Warn("a setting in dic_data is no such number, its default counts", "setting", name, "value", value, "least", least, "default", settingDefaults[name])
+		return strconv.Atoi(settingDefaults[name])
+	}
+	return n, nil
+}
+
+// settingInt is SettingInt inside a transaction, whose reader has no time for what people broke: it counts as the default.
+func (tx *Tx) settingInt(name string) (int, error) {
+	value := settingDefaults[name]
+	if _, err := one(tx.ctx, tx.tx, sq.Select("value").From("dic_data").Where(sq.Eq{"name": name}), &value); err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil {
 		return strconv.Atoi(settingDefaults[name])
 	}
 	return n, nil

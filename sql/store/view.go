@@ -128,13 +128,16 @@ func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.Bat
 	return out, s.withArchived(ctx, slices.Collect(maps.Values(out))...)
 }
 
+// stillAsked: of a batch that may run now nobody asks for conditions any more.
+const stillAsked = "NOT EXISTS (SELECT 1 FROM task_work n WHERE n.id = d.batch_id AND n.run_now = 1)"
+
 func (s *Store) unmetInputs(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
 	out := map[capri.BatchID][]ConditionRow{}
 	q := sq.Select("d.batch_id", "d.path", "d.flag", "COALESCE(w.id, 0)", "COALESCE(w.task_id, 0)", "COALESCE(w.period, 0)", "COALESCE(w.batch_no, '')", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)", "COALESCE(t.name, '')").
 		From("task_data d").
 		LeftJoin("task_data o ON o.type = 2 AND o.state IN (0, 1) AND o.path_hash = d.path_hash AND o.path = d.path AND o.flag = d.flag AND o.batch_id <> d.batch_id").
 		LeftJoin("task_work w ON w.id = o.batch_id AND w.latest = 1").LeftJoin("task t ON t.id = w.task_id").
-		Where("d.type = 1 AND d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq", "w.id")
+		Where("d.type = 1 AND d.state = 0 AND "+stillAsked).Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq", "w.id")
 	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "input"}
@@ -155,7 +158,7 @@ func (s *Store) unmetThirdParty(ctx context.Context, ids []capri.BatchID) (map[c
 	out := map[capri.BatchID][]ConditionRow{}
 	err := query(ctx, s.read, sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')", "COALESCE(i.reported_at, 0)").From("tthird_data d").
 		LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
-		Where("d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+		Where("d.state = 0 AND "+stillAsked).Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "third_party"}
 		err := r.Scan(&id, &c.Code, &c.Period, &c.BatchNo, &c.Said, &c.SaidAt)
@@ -171,7 +174,7 @@ func (s *Store) unmetParents(ctx context.Context, ids []capri.BatchID) (map[capr
 		"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
 		From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
 		LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").
-		Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1))").
+		Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1)) AND "+stillAsked).
 		Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "parent", Policy: string(capri.All)}

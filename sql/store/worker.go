@@ -335,6 +335,7 @@ func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, erro
 		why   string
 	}
 	groups := map[end][]locked{}
+	var failed []locked
 	done := 0
 	for _, r := range rows {
 		res := by[r.ID]
@@ -389,8 +390,11 @@ func (tx *Tx) endAttempts(rows []locked, by map[capri.BatchID]Result) (int, erro
 				return 0, err
 			}
 		}
+		if !e.again && e.how == capri.Failed {
+			failed = append(failed, rows...)
+		}
 	}
-	return done, nil
+	return done, tx.countFailures(failed)
 }
 
 // succeeded writes what a success means to others: its outputs are there, and children have something to look at.
