@@ -3,6 +3,7 @@ package action
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"capri"
@@ -14,7 +15,8 @@ import (
 const (
 	Done      = "done"
 	Asked     = "asked"     // its worker has been told
-	Unchanged = "unchanged" // it was in no state for it
+	Unchanged = "unchanged" // it was in no state for it, or so already
+	Refused   = "refused"   // it cannot be done as things are; Detail says why, and what to do instead
 )
 
 // BatchResult is one of them.
@@ -30,6 +32,94 @@ func (a *Actions) Kill(ctx context.Context, who string, ids []capri.BatchID, rea
 	return a.changeBatches(ctx, "kill", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		return tx.RequestKill(ids, why)
 	}, wake.Worker, wake.Dispatch)
+}
+
+// ForceSuccess makes a success of batches that wait, or have finished otherwise: their children may start. One that is on
+// its way to run or runs has to be killed first, since nobody would know what its job does meanwhile.
+func (a *Actions) ForceSuccess(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]BatchResult, error) {
+	if reason == "" {
+		return nil, capri.Invalid("reason", "", "a reason: it stands in the batch's history in place of a run")
+	}
+	why := because("forced to success", who, reason)
+	return a.change(ctx, "force_success", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+		done, err = tx.ForceSuccess(ids, why)
+		return done, nil, err
+	}, wake.Dependency)
+}
+
+func cannotForce(b store.BatchRow) string {
+	switch {
+	case b.State == capri.Assigned || b.State == capri.Running:
+		return fmt.Sprintf("it is %s on node %s: kill it first (capri kill %d), then force its success", b.State, b.Node, b.ID)
+	case b.FinishState == capri.Success:
+		return ""
+	case !b.Latest:
+		return fmt.Sprintf("a newer run of %s %s counts: force that one (capri batch list --task %s)", b.Task, b.BatchNo, b.Task)
+	case b.Archived:
+		return fmt.Sprintf("it is archived: run %s %s again (capri execute %s --interval %s), or force the success of that run", b.Task, b.BatchNo, b.Task, b.BatchNo)
+	}
+	return "it has just changed: look again (capri batch show)"
+}
+
+// RunNow lets waiting batches start without their conditions and before their time. Limits, pauses, nodes and a quality
+// gate hold all the same.
+func (a *Actions) RunNow(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]BatchResult, error) {
+	rows, err := a.batches(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	disabled, err := a.disabled(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	able := slices.DeleteFunc(slices.Clone(ids), func(id capri.BatchID) bool { return disabled[rows[id].Task] })
+	why := because(RunNowSaid, who, reason)
+	return a.change(ctx, "run_now", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+		done, err = tx.RunNow(able, why)
+		return done, nil, err
+	}, wake.Dispatch)
+}
+
+// RunNowSaid is how the event of such a batch begins: whoever checks that all was in order asks for it.
+const RunNowSaid = "run now"
+
+func cannotRunNow(b store.BatchRow) string {
+	switch {
+	case b.State == capri.Finished:
+		return fmt.Sprintf("it has finished (%s): capri execute %s --interval %s runs it again", b.FinishState, b.Task, b.BatchNo)
+	case b.State != capri.Waiting || b.RunNow:
+		return ""
+	case b.Held:
+		return fmt.Sprintf("it is held: release it first (capri release %d)", b.ID)
+	}
+	return fmt.Sprintf("task %s is disabled: enable it first (capri task enable %s)", b.Task, b.Task)
+}
+
+// disabled are those of the batches' tasks whose batches would never start.
+func (a *Actions) disabled(ctx context.Context, rows map[capri.BatchID]store.BatchRow) (map[string]bool, error) {
+	names := map[string]bool{}
+	for _, b := range rows {
+		names[b.Task] = true
+	}
+	tasks, err := a.store.Tasks(ctx, store.TaskFilter{Names: slices.Sorted(maps.Keys(names))})
+	for _, t := range tasks {
+		if t.Enabled {
+			delete(names, t.Name)
+		}
+	}
+	return names, err
+}
+
+// refusals say, by act, why a batch that was left alone cannot be helped; empty: it is so already, or past it.
+var refusals = map[string]func(store.BatchRow) string{
+	"force_success": cannotForce,
+	"run_now":       cannotRunNow,
+	"hold": func(b store.BatchRow) string {
+		if b.State == capri.Running {
+			return fmt.Sprintf("it runs on node %s already: kill it (capri kill %d), or let it end", b.Node, b.ID)
+		}
+		return ""
+	},
 }
 
 // Hold keeps batches from starting until they are released.
@@ -100,6 +190,7 @@ func (a *Actions) changeBatches(ctx context.Context, action, who string, ids []c
 	if err != nil {
 		return nil, err
 	}
+	var refused []string
 	results := make([]BatchResult, len(ids))
 	for i, id := range ids {
 		b := after[id]
@@ -108,7 +199,15 @@ func (a *Actions) changeBatches(ctx context.Context, action, who string, ids []c
 			results[i].Result = Done
 		} else if slices.Contains(asked, id) {
 			results[i].Result = Asked
+		} else if refusal := refusals[action]; refusal != nil {
+			if why := refusal(b); why != "" {
+				results[i].Result, results[i].Detail = Refused, why
+				refused = append(refused, fmt.Sprintf("batch %d: %s", id, why))
+			}
 		}
+	}
+	if len(refused) == len(ids) { // nothing was done, and nothing is as it was wanted
+		return nil, capri.Conflict("%s", some(refused))
 	}
 	return results, nil
 }
@@ -120,6 +219,8 @@ func stands(b capri.Batch) string {
 		return "finished (" + b.FinishState.String() + ")"
 	case b.KillRequest:
 		return b.State.String() + ", a kill is asked for"
+	case b.RunNow:
+		return b.State.String() + ", without its conditions"
 	case b.Held:
 		return b.State.String() + ", held"
 	}

@@ -1,6 +1,7 @@
 package action_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func TestExecute(t *testing.T) { // the clock stands at 2026-11-20 09:30
 		t.Run(tt.sentence, func(t *testing.T) {
 			w := actiontest.SQLite(t)
 			w.Apply(kinds)
-			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, tt.task)
+			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: tt.task})
 			if tt.err != nil {
 				require.ErrorIs(t, err, tt.err)
 				return
@@ -60,19 +61,19 @@ func TestExecute(t *testing.T) { // the clock stands at 2026-11-20 09:30
 func TestExecute_makes_the_next_run_once_the_last_has_finished(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(kinds)
-		first, err := w.Actions.Execute(w.Ctx, actiontest.Who, "day")
+		first, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "day"})
 		require.NoError(t, err)
-		_, err = w.Actions.Execute(w.Ctx, actiontest.Who, "day")
+		_, err = w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "day"})
 		require.ErrorIs(t, err, capri.ErrConflict)
 		w.Finish(first.ID, store.Succeeded)
 
 		// Its child waits for a success that is there, until the rerun.
-		child, err := w.Actions.Execute(w.Ctx, actiontest.Who, "child")
+		child, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "child"})
 		require.NoError(t, err)
 		w.Look()
 		assert.Zero(t, w.Batch(child.ID).Unmet)
 
-		second, err := w.Actions.Execute(w.Ctx, actiontest.Who, "day")
+		second, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "day"})
 		require.NoError(t, err)
 		assert.Equal(t, 1, second.RunNo)
 		assert.True(t, second.Latest)
@@ -88,15 +89,15 @@ func TestExecute_makes_the_next_run_once_the_last_has_finished(t *testing.T) {
 func TestKill_hold_and_release(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(kinds)
-		waiting, err := w.Actions.Execute(w.Ctx, actiontest.Who, "day")
+		waiting, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "day"})
 		require.NoError(t, err)
-		running, err := w.Actions.Execute(w.Ctx, actiontest.Who, "hour")
+		running, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "hour"})
 		require.NoError(t, err)
 		w.Start(running.ID)
 
 		held, err := w.Actions.Hold(w.Ctx, actiontest.Who, []capri.BatchID{waiting.ID, running.ID}, "look first")
 		require.NoError(t, err)
-		assert.Equal(t, []action.BatchResult{{ID: waiting.ID, Result: action.Done, Detail: "waiting, held"}, {ID: running.ID, Result: action.Unchanged, Detail: "running"}}, held)
+		assert.Equal(t, []action.BatchResult{{ID: waiting.ID, Result: action.Done, Detail: "waiting, held"}, {ID: running.ID, Result: action.Refused, Detail: fmt.Sprintf("it runs on node n1 already: kill it (capri kill %d), or let it end", running.ID)}}, held)
 		released, err := w.Actions.Release(w.Ctx, actiontest.Who, []capri.BatchID{waiting.ID}, "")
 		require.NoError(t, err)
 		assert.Equal(t, action.Done, released[0].Result)
@@ -118,7 +119,7 @@ func TestKill_hold_and_release(t *testing.T) {
 func TestReportThirdParty(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(`tasks: [{name: settle, owner: alice, period: day, job: {command: x}, third_party: [{code: closed}]}]`)
-		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "settle")
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "settle"})
 		require.NoError(t, err)
 		unmet := func() int { w.Look(); return w.Batch(b.ID).Unmet }
 		assert.Equal(t, 1, unmet())
@@ -126,14 +127,14 @@ func TestReportThirdParty(t *testing.T) {
 			said string
 			want int
 		}{{"ready", 0}, {"withdraw", 1}, {"ready", 0}, {"fail", 1}} {
-			require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", step.said))
+			require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", step.said, ""))
 			assert.Equal(t, step.want, unmet(), step.said)
 		}
 		for _, bad := range []struct {
 			code, no, said string
 			p              capri.Period
 		}{{"", "20261119", "ready", capri.Day}, {"closed", "2026111", "ready", capri.Day}, {"closed", "20261119", "maybe", capri.Day}, {"closed", "20261119", "ready", 0}} {
-			assert.ErrorIs(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, bad.code, bad.p, capri.BatchNo(bad.no), bad.said), capri.ErrInvalid, "%+v", bad)
+			assert.ErrorIs(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, bad.code, bad.p, capri.BatchNo(bad.no), bad.said, ""), capri.ErrInvalid, "%+v", bad)
 		}
 	})
 }
@@ -142,24 +143,24 @@ func TestNodes_pauses_and_services(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Register()
 		w.Lease(t, "dispatch")
-		require.NoError(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1"))
+		require.NoError(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1", ""))
 		nodes, err := w.Store.Nodes(w.Ctx)
 		require.NoError(t, err)
 		assert.True(t, nodes[0].Draining)
-		require.NoError(t, w.Actions.ResumeNode(w.Ctx, actiontest.Who, "n1"))
+		require.NoError(t, w.Actions.ResumeNode(w.Ctx, actiontest.Who, "n1", ""))
 		assert.ErrorIs(t, w.Actions.RemoveNode(w.Ctx, actiontest.Who, "n1"), capri.ErrConflict, "it still beats")
 		w.Clock.Advance(time.Minute)
 		require.NoError(t, w.Actions.RemoveNode(w.Ctx, actiontest.Who, "n1"))
-		assert.ErrorIs(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1"), capri.ErrNotFound)
+		assert.ErrorIs(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1", ""), capri.ErrNotFound)
 
-		require.ErrorIs(t, w.Actions.PauseDispatch(w.Ctx, actiontest.Who, "", 0), capri.ErrInvalid)
-		require.ErrorIs(t, w.Actions.PauseDispatch(w.Ctx, actiontest.Who, "upgrade", w.Clock.Now()), capri.ErrInvalid)
-		require.NoError(t, w.Actions.PauseDispatch(w.Ctx, actiontest.Who, "upgrade", w.Clock.Now().Add(time.Hour)))
-		paused, reason, _, _, err := w.Store.DispatchLimits(w.Ctx)
+		require.ErrorIs(t, w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause}), capri.ErrInvalid)
+		require.ErrorIs(t, w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause, Reason: "upgrade", Until: w.Clock.Now()}), capri.ErrInvalid)
+		require.NoError(t, w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause, Reason: "upgrade", Until: w.Clock.Now().Add(time.Hour)}))
+		d, err := w.Store.DispatchState(w.Ctx)
 		require.NoError(t, err)
-		assert.True(t, paused)
-		assert.Contains(t, reason, "upgrade")
-		require.NoError(t, w.Actions.ResumeDispatch(w.Ctx, actiontest.Who))
+		assert.True(t, d.Paused)
+		assert.Contains(t, d.Reason, "upgrade")
+		require.NoError(t, w.Actions.EndStop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause}))
 
 		require.NoError(t, w.Actions.TriggerService(w.Ctx, actiontest.Who, "dispatch"))
 		assert.ErrorIs(t, w.Actions.TriggerService(w.Ctx, actiontest.Who, "nothing"), capri.ErrNotFound)

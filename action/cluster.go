@@ -2,6 +2,9 @@ package action
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"capri"
@@ -9,14 +12,14 @@ import (
 	"capri/wake"
 )
 
-// DrainNode makes a node take nothing new; ResumeNode lets it take work again.
-func (a *Actions) DrainNode(ctx context.Context, who, name string) error {
-	return a.logged(ctx, who, "node_drain", name, "", func(tx *store.Tx) error { return tx.DrainNode(name, true) })
+// DrainNode makes a node take nothing new; ResumeNode lets it take work again. Either again changes nothing.
+func (a *Actions) DrainNode(ctx context.Context, who, name, reason string) error {
+	return a.logged(ctx, who, "node_drain", name, reason, func(tx *store.Tx) error { return tx.DrainNode(name, true) })
 }
 
 // ResumeNode ends a drain.
-func (a *Actions) ResumeNode(ctx context.Context, who, name string) error {
-	return a.logged(ctx, who, "node_resume", name, "", func(tx *store.Tx) error { return tx.DrainNode(name, false) })
+func (a *Actions) ResumeNode(ctx context.Context, who, name, reason string) error {
+	return a.logged(ctx, who, "node_resume", name, reason, func(tx *store.Tx) error { return tx.DrainNode(name, false) })
 }
 
 // RemoveNode forgets a node that is gone for good. One that still beats would only register again.
@@ -38,30 +41,113 @@ func (a *Actions) RemoveNode(ctx context.Context, who, name string) error {
 	return a.logged(ctx, who, "node_remove", name, "", func(tx *store.Tx) error { return tx.RemoveNode(name) })
 }
 
-// PauseDispatch stops the placing of batches, until a time or (0) until somebody resumes it.
-func (a *Actions) PauseDispatch(ctx context.Context, who, reason string, until capri.Instant) error {
-	if reason == "" {
+// Stop pauses dispatch, of everything, a group or a node, or opens the circuit breaker of a task or a group: until its
+// time or (0) until somebody ends it. Batches are made all the same, and what runs goes on. Said again it has another reason
+// and end.
+func (a *Actions) Stop(ctx context.Context, who string, x store.Stop) error {
+	switch {
+	case x.Reason == "":
 		return capri.Invalid("reason", "", "a reason, for those who wonder why nothing runs")
+	case len(x.Reason) > 200:
+		return capri.Invalid("reason", x.Reason, "at most 200 bytes")
 	}
-	if until != 0 {
+	if x.Until != 0 {
 		now, err := a.store.Now(ctx)
 		if err != nil {
 			return err
 		}
-		if until <= now {
-			return capri.Invalid("until", until.In(a.calendar.Zone()).Format(time.RFC3339), "a time to come")
+		if x.Until <= now {
+			return capri.Invalid("until", x.Until.In(a.calendar.Zone()).Format(time.RFC3339), "a time to come")
 		}
 	}
-	detail := reason
-	if until != 0 {
-		detail += " (until " + until.In(a.calendar.Zone()).Format(time.RFC3339) + ")"
+	exists, err := a.stopped(ctx, &x)
+	if err != nil {
+		return err
 	}
-	return a.logged(ctx, who, "dispatch_pause", "dispatch", detail, func(tx *store.Tx) error { return tx.PauseDispatch(true, reason+" ("+who+")", until) })
+	if !exists {
+		return noSuch(x)
+	}
+	detail := x.Reason
+	if x.Until != 0 {
+		detail += " (until " + x.Until.In(a.calendar.Zone()).Format(time.RFC3339) + ")"
+	}
+	act, target := stopAct(x, "dispatch_pause", "breaker_open")
+	return a.logged(ctx, who, act, target, detail, func(tx *store.Tx) error {
+		if x.Scope == store.OfAll {
+			return tx.PauseDispatch(true, x.Reason+" ("+who+")", x.Until)
+		}
+		return tx.SetStop(x)
+	})
 }
 
-// ResumeDispatch ends a pause.
-func (a *Actions) ResumeDispatch(ctx context.Context, who string) error {
-	return a.logged(ctx, who, "dispatch_resume", "dispatch", "", func(tx *store.Tx) error { return tx.PauseDispatch(false, "", 0) })
+// EndStop resumes what was paused, or closes a breaker, which then counts failures anew. Where none stood nothing changes.
+func (a *Actions) EndStop(ctx context.Context, who string, x store.Stop) error {
+	exists, err := a.stopped(ctx, &x)
+	if err != nil {
+		return err
+	}
+	act, target := stopAct(x, "dispatch_resume", "breaker_close")
+	return a.logged(ctx, who, act, target, x.Reason, func(tx *store.Tx) error {
+		if x.Scope == store.OfAll {
+			return tx.PauseDispatch(false, "", 0)
+		}
+		ended, err := tx.EndStop(x)
+		if err == nil && !ended && !exists {
+			return noSuch(x)
+		}
+		return err
+	})
+}
+
+func noSuch(x store.Stop) error {
+	if x.Scope == store.OfGroup {
+		return capri.NotFound("there is no task in group %q", x.Name)
+	}
+	return capri.NotFound("there is no %s %q", x.Scope, x.Name)
+}
+
+// stopped looks for what a pause or breaker is of.
+func (a *Actions) stopped(ctx context.Context, x *store.Stop) (exists bool, err error) {
+	switch x.Scope {
+	case store.OfTask:
+		tasks, err := a.store.Tasks(ctx, store.TaskFilter{Names: []string{x.Name}})
+		if len(tasks) == 0 {
+			return false, err
+		}
+		x.Task = tasks[0].ID
+	case store.OfGroup:
+		tasks, err := a.store.Tasks(ctx, store.TaskFilter{Group: x.Name, Limit: 1})
+		return len(tasks) > 0 && x.Name != "", err
+	case store.OfNode:
+		nodes, err := a.store.Nodes(ctx)
+		return slices.ContainsFunc(nodes, func(n capri.Node) bool { return n.Name == x.Name }), err
+	case store.OfAll:
+	}
+	return true, nil
+}
+
+// stopAct names the act for the audit log.
+func stopAct(x store.Stop, pause, breaker string) (act, target string) {
+	if act = pause; x.Kind == store.Breaker {
+		act = breaker
+	}
+	if x.Scope == store.OfAll {
+		return act, "dispatch"
+	}
+	return act, x.Scope.String() + " " + x.Name
+}
+
+// LimitRunning sets how many batches may be assigned or run at once: -1 without limit, 0 none at all. What runs beyond a
+// lower limit goes on.
+func (a *Actions) LimitRunning(ctx context.Context, who string, n int, reason string) error {
+	if n < -1 || n > 1_000_000 {
+		return capri.Invalid("max_running", strconv.Itoa(n), "-1 (no limit), 0 (none at all) or a number up to 1000000")
+	}
+	detail := fmt.Sprintf("max_running %d", n)
+	if reason != "" {
+		detail += ": " + reason
+	}
+	return a.logged(ctx, who, "dispatch_limit", "dispatch", detail, func(tx *store.Tx) error { return tx.SetMaxRunning(n) })
 }
 
 // TriggerService asks a service to run now.

@@ -101,6 +101,7 @@ type edit struct {
 	old     map[string]*capri.Task // what saves replace, by name
 	deleted []*capri.Task
 	out     Applied
+	reason  string
 }
 
 // plan reads the files and what exists, and says what has to change.
@@ -609,7 +610,7 @@ func (a *Actions) deriveLate(ctx context.Context, who string, e *edit, tasks []*
 func (e *edit) changes(action string) []store.Change {
 	var all []store.Change
 	for _, s := range e.saves {
-		c := store.Change{Action: action, Target: s.Name, Task: s.ID, Detail: "changed"}
+		c := store.Change{Action: action, Target: s.Name, Task: s.ID, Detail: cmp.Or(e.reason, "changed")}
 		old := e.old[s.Name]
 		if old == nil || old.DeletedAt != 0 {
 			c.Detail, c.After = "created", map[string]string{"owner": s.Owner, "group": s.Group}
@@ -629,41 +630,78 @@ func (e *edit) changes(action string) []store.Change {
 	return all
 }
 
-// EnableTask lets a task take part in marks, or stops it. It reports whether that changed anything.
-func (a *Actions) EnableTask(ctx context.Context, who, name string, enabled bool) (*capri.Task, error) {
+// TaskResult is what became of one of several tasks.
+type TaskResult struct {
+	Task   string
+	Result string // done, unchanged
+}
+
+// EnableTasks lets tasks take part in marks, or stops them: all of them or, where a name is wrong, none.
+func (a *Actions) EnableTasks(ctx context.Context, who string, names []string, enabled bool, reason string) ([]TaskResult, error) {
+	if len(names) == 0 {
+		return nil, capri.Invalid("names", "", "at least one task")
+	}
 	for range 5 {
-		t, err := a.enableTask(ctx, who, name, enabled)
+		out, err := a.enableTasks(ctx, who, names, enabled, reason)
 		if !errors.Is(err, errChanged) {
-			return t, err
+			return out, err
 		}
 	}
 	return nil, errChanged
 }
 
-func (a *Actions) enableTask(ctx context.Context, who, name string, enabled bool) (*capri.Task, error) {
+func (a *Actions) enableTasks(ctx context.Context, who string, names []string, enabled bool, reason string) ([]TaskResult, error) {
 	version, err := a.store.DefinitionsVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
-	old, err := a.store.TaskByName(ctx, name)
-	if err != nil || old.Enabled == enabled {
-		return old, err
-	}
-	next := *old
-	next.Enabled, next.App, next.Submitter = enabled, who, who
-	e := &edit{version: version, old: map[string]*capri.Task{name: old}, saves: []store.TaskSave{{Task: &next}}}
-	if e.saves[0].ValidFrom, e.saves[0].ValidTo, err = a.validity(&next.Spec); err != nil {
+	found, err := a.store.Tasks(ctx, store.TaskFilter{Names: names})
+	if err != nil {
 		return nil, err
+	}
+	known := make(map[string]*capri.Task, len(found))
+	for _, t := range found {
+		known[t.Name] = t
+	}
+	e := &edit{version: version, old: map[string]*capri.Task{}, reason: reason}
+	var out []TaskResult
+	for i, name := range names {
+		old := known[name]
+		switch {
+		case old == nil:
+			return nil, capri.NotFound("there is no task %q", name)
+		case slices.Contains(names[:i], name):
+			continue
+		case old.Enabled == enabled:
+			out = append(out, TaskResult{name, Unchanged})
+			continue
+		}
+		next := *old
+		next.Enabled, next.App, next.Submitter = enabled, who, who
+		save := store.TaskSave{Task: &next}
+		if save.ValidFrom, save.ValidTo, err = a.validity(&next.Spec); err != nil {
+			return nil, err
+		}
+		e.old[name], e.saves = old, append(e.saves, save)
+		e.out.Changed = append(e.out.Changed, TaskChange{Task: name})
+		out = append(out, TaskResult{name, Done})
+	}
+	if len(e.saves) == 0 {
+		return out, nil
 	}
 	action := "task_disable"
 	if enabled {
 		action = "task_enable"
 	}
-	e.out.Changed = []TaskChange{{Task: name}}
-	if err := a.save(ctx, who, action, e); err != nil {
+	return out, a.save(ctx, who, action, e)
+}
+
+// EnableTask is EnableTasks for one, which it gives back.
+func (a *Actions) EnableTask(ctx context.Context, who, name string, enabled bool, reason string) (*capri.Task, error) {
+	if _, err := a.EnableTasks(ctx, who, []string{name}, enabled, reason); err != nil {
 		return nil, err
 	}
-	return &next, nil
+	return a.store.TaskByName(ctx, name)
 }
 
 // DeleteTask deletes a task softly: its name, history and batches stay.

@@ -150,7 +150,7 @@ func TestApply_prune_keeps_a_task_that_others_wait_for(t *testing.T) {
 func TestApply_gives_waiting_batches_the_conditions_of_the_edit(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(two)
-		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "up")
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "up"})
 		require.NoError(t, err)
 		assert.Zero(t, b.Unmet)
 		w.Apply(strings.Replace(two, "{name: up,", "{name: up, inputs: [{path: \"/in/${yyyyMMdd}\"}], third_party: [{code: closed}],", 1))
@@ -171,15 +171,15 @@ func TestEnable_and_disable_make_versions_once(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(two)
 		for _, want := range []int{2, 2} { // the second changes nothing
-			task, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "up", false)
+			task, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "up", false, "")
 			require.NoError(t, err)
 			assert.Equal(t, want, task.Version)
 			assert.False(t, task.Enabled)
 		}
-		task, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "up", true)
+		task, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "up", true, "")
 		require.NoError(t, err)
 		assert.Equal(t, 3, task.Version)
-		_, err = w.Actions.EnableTask(w.Ctx, actiontest.Who, "nothing", true)
+		_, err = w.Actions.EnableTask(w.Ctx, actiontest.Who, "nothing", true, "")
 		assert.ErrorIs(t, err, capri.ErrNotFound)
 	})
 }

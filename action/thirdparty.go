@@ -16,7 +16,7 @@ var codeForm = definition.NewWord(`[\p{L}\p{N}_.:/-]`)
 
 // ReportThirdParty takes what a third party says of one interval: ready, fail or withdraw. A code that no task
 // waits for is taken too: the datum may be there before the task is.
-func (a *Actions) ReportThirdParty(ctx context.Context, who, code string, p capri.Period, no capri.BatchNo, said string) error {
+func (a *Actions) ReportThirdParty(ctx context.Context, who, code string, p capri.Period, no capri.BatchNo, said, reason string) error {
 	switch {
 	case !codeForm.MatchString(code):
 		return capri.Invalid("code", code, "1 to 128 letters, digits, _ . : / -")
@@ -29,11 +29,15 @@ func (a *Actions) ReportThirdParty(ctx context.Context, who, code string, p capr
 	if err != nil {
 		return err
 	}
+	detail := fmt.Sprintf("%s for %s %s", said, p, iv.BatchNo)
+	if reason != "" {
+		detail += ": " + reason
+	}
 	err = a.store.Write(ctx, "report third party", who, func(tx *store.Tx) error {
 		if err := tx.ReportThirdParty(code, p, iv.BatchNo, said); err != nil {
 			return err
 		}
-		return tx.LogAction("third_party", code, fmt.Sprintf("%s for %s %s", said, p, iv.BatchNo))
+		return tx.LogAction("third_party", code, detail)
 	})
 	if err == nil {
 		a.wake.Wake(wake.Dependency)

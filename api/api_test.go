@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"capri/action"
 	"context"
 	"encoding/json"
 	"errors"
@@ -352,7 +353,7 @@ func TestATimeout_is_no_step_of_an_attempt(t *testing.T) {
 			w.Apply(fmt.Sprintf("tasks:\n- {name: late, period: day, job: {type: shell, command: 'true'}, limits: {output_timeout_minutes: %d}}", minutes))
 		}
 		task(10)
-		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "late")
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "late"})
 		require.NoError(t, err)
 		task(1) // what was made already keeps its deadline
 		w.Register()

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"capri/action"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestA_job_speaks_of_its_own_attempt_and_of_nothing_else(t *testing.T) {
 		w.Apply("tasks:\n- {name: coded, owner: alice, period: manual, check: user_code, job: {command: x}}\n- {name: plain, owner: alice, period: manual, job: {command: x}}")
 		w.Register()
 		run := func(task string) capri.Attempt {
-			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, task)
+			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: task})
 			require.NoError(t, err)
 			return w.Start(b.ID)
 		}

@@ -50,6 +50,8 @@ func (s *server) batchOperations() {
 	register(s, auth.BatchKill, http.MethodPost, "/batches:kill", "kill-batches", "Kill batches", s.changing(auth.BatchKill, s.Actions.Kill))
 	register(s, auth.BatchHold, http.MethodPost, "/batches:hold", "hold-batches", "Keep batches from starting", s.changing(auth.BatchHold, s.Actions.Hold))
 	register(s, auth.BatchHold, http.MethodPost, "/batches:release", "release-batches", "Let held batches start", s.changing(auth.BatchHold, s.Actions.Release))
+	register(s, auth.BatchForce, http.MethodPost, "/batches:force-success", "force-success", "Make a success of batches that wait, or have finished otherwise", s.changing(auth.BatchForce, s.Actions.ForceSuccess))
+	register(s, auth.BatchRunNow, http.MethodPost, "/batches:run-now", "run-now", "Let waiting batches start without their conditions", s.changing(auth.BatchRunNow, s.Actions.RunNow))
 	register(s, auth.QualityAnswer, http.MethodPost, "/batches/{id}/quality", "quality-verdict", "What the quality API says of a batch at its quality gate", s.quality, status(http.StatusNoContent))
 	register(s, auth.AttemptReport, http.MethodPost, "/attempt/code", "report-code", "How the caller's own attempt went (check: user_code)", s.userCode, status(http.StatusNoContent))
 	register(s, auth.AttemptReport, http.MethodPost, "/attempt/progress", "report-progress", "How far the caller's own attempt has come", s.progress, status(http.StatusNoContent))
@@ -293,7 +295,7 @@ func (s *server) logs(ctx context.Context, in *logInput) (*logOutput, error) {
 
 type idsInput struct{ Body wire.IDs }
 
-// changing makes a handler of kill, hold and release, which differ in nothing else.
+// changing makes a handler of kill, hold and the like, which differ in nothing else.
 func (s *server) changing(act auth.Act, do func(ctx context.Context, who string, ids []capri.BatchID, reason string) ([]action.BatchResult, error)) func(context.Context, *idsInput) (*body[[]wire.IDResult], error) {
 	return func(ctx context.Context, in *idsInput) (*body[[]wire.IDResult], error) {
 		if err := s.mayBatches(ctx, act, in.Body.IDs...); err != nil {
@@ -355,5 +357,5 @@ type thirdPartyInput struct {
 }
 
 func (s *server) thirdParty(ctx context.Context, in *thirdPartyInput) (*none, error) {
-	return nil, s.Actions.ReportThirdParty(ctx, who(ctx), in.Code, in.Body.Period, capri.BatchNo(in.Body.BatchNo), in.Body.Said)
+	return nil, s.Actions.ReportThirdParty(ctx, who(ctx), in.Code, in.Body.Period, capri.BatchNo(in.Body.BatchNo), in.Body.Said, in.Body.Reason)
 }

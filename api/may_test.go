@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"capri/action"
 	"fmt"
 	"net/http"
 	"strings"
@@ -38,7 +39,7 @@ tasks:
 // executed runs a task now as an admin, and gives the batch.
 func (r *rig) executed(task string) capri.BatchID {
 	r.t.Helper()
-	b, err := r.Actions.Execute(r.Ctx, actiontest.Who, task)
+	b, err := r.Actions.Execute(r.Ctx, actiontest.Who, action.ExecuteRequest{Task: task})
 	require.NoError(r.t, err)
 	return b.ID
 }

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"capri/action"
 	"fmt"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestQualityVerdict(t *testing.T) {
 		w.Apply("tasks:\n- {name: gated, owner: alice, period: day, quality_gate: true, job: {command: x}}\n- {name: plain, owner: alice, period: day, job: {command: x}}")
 		lease := w.Lease(t, "quality")
 		run := func(task string) capri.BatchID {
-			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, task)
+			b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: task})
 			require.NoError(t, err)
 			return b.ID
 		}

@@ -41,14 +41,11 @@ func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error
 			out.Nodes++
 		}
 	}
-	stops, err := s.Actions.Stops(ctx)
+	d, err := s.Store.DispatchState(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, x := range stops {
-		out.Stops = append(out.Stops, s.stopOf(x))
-		out.Paused = out.Paused || x.Scope == 0
-	}
+	out.Paused, out.MaxRunning, out.Stops = d.PausedAt(now), d.MaxRunning, s.stops(ctx, d.StopsAt(now))
 	return answer(out), nil
 }
 

@@ -38,6 +38,9 @@ func (s *server) taskOperations() {
 	register(s, auth.TaskRead, http.MethodGet, "/tasks:export", "export-tasks", "Tasks as a file that applies back to no change", s.export, func(op *huma.Operation) {
 		op.Responses = map[string]*huma.Response{"200": {Description: "a task file", Content: map[string]*huma.MediaType{"text/yaml": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
 	})
+	register(s, auth.BatchRunNow, http.MethodPost, "/tasks/{name}:run-now", "run-task-now", "Run a task's newest ended interval without its conditions; the batch is made if there is none", s.runTaskNow)
+	register(s, auth.TaskEdit, http.MethodPost, "/tasks:enable", "enable-tasks", "Let tasks take part in marks", s.enableMany(true))
+	register(s, auth.TaskEdit, http.MethodPost, "/tasks:disable", "disable-tasks", "Stop tasks from taking part in marks", s.enableMany(false))
 	register(s, auth.TaskEdit, http.MethodPost, "/tasks/{name}:enable", "enable-task", "Let a task take part in marks", s.enable(true))
 	register(s, auth.TaskEdit, http.MethodPost, "/tasks/{name}:disable", "disable-task", "Stop a task from taking part in marks", s.enable(false))
 	register(s, auth.TaskEdit, http.MethodDelete, "/tasks/{name}", "delete-task", "Delete a task softly", s.deleteTask, status(http.StatusNoContent))
@@ -168,16 +171,33 @@ func (s *server) export(ctx context.Context, in *exportInput) (*fileOutput, erro
 	return &fileOutput{ContentType: "text/yaml; charset=utf-8", Body: data}, nil
 }
 
-func (s *server) enable(enabled bool) func(context.Context, *nameInput) (*body[wire.Task], error) {
-	return func(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+func (s *server) enable(enabled bool) func(context.Context, *reasonInput) (*body[wire.Task], error) {
+	return func(ctx context.Context, in *reasonInput) (*body[wire.Task], error) {
 		if err := s.mayTasks(ctx, auth.TaskEdit, in.Name); err != nil {
 			return nil, err
 		}
-		t, err := s.Actions.EnableTask(ctx, who(ctx), in.Name, enabled)
+		t, err := s.Actions.EnableTask(ctx, who(ctx), in.Name, enabled, in.reason())
 		if err != nil {
 			return nil, err
 		}
 		return answer(wire.TaskOf(t, s.Zone)), nil
+	}
+}
+
+func (s *server) enableMany(enabled bool) func(context.Context, *struct{ Body wire.Names }) (*body[[]wire.NameResult], error) {
+	return func(ctx context.Context, in *struct{ Body wire.Names }) (*body[[]wire.NameResult], error) {
+		if err := s.mayTasks(ctx, auth.TaskEdit, in.Body.Names...); err != nil {
+			return nil, err
+		}
+		results, err := s.Actions.EnableTasks(ctx, who(ctx), in.Body.Names, enabled, in.Body.Reason)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]wire.NameResult, len(results))
+		for i, r := range results {
+			out[i] = wire.NameResult{Task: r.Task, Result: r.Result}
+		}
+		return list(out), nil
 	}
 }
 
@@ -188,11 +208,31 @@ func (s *server) deleteTask(ctx context.Context, in *nameInput) (*none, error) {
 	return nil, s.Actions.DeleteTask(ctx, who(ctx), in.Name)
 }
 
-func (s *server) execute(ctx context.Context, in *nameInput) (*body[wire.Batch], error) {
+type executeInput struct {
+	Name string `path:"name" maxLength:"200"`
+	Body *wire.Execute
+}
+
+func (s *server) execute(ctx context.Context, in *executeInput) (*body[wire.Batch], error) {
 	if err := s.mayTasks(ctx, auth.BatchExecute, in.Name); err != nil {
 		return nil, err
 	}
-	b, err := s.Actions.Execute(ctx, who(ctx), in.Name)
+	r := action.ExecuteRequest{Task: in.Name}
+	if in.Body != nil {
+		r.Interval, r.Params, r.Reason = in.Body.Interval, in.Body.Params, in.Body.Reason
+	}
+	b, err := s.Actions.Execute(ctx, who(ctx), r)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.BatchOf(&b.Batch, b.Task, s.Zone)), nil
+}
+
+func (s *server) runTaskNow(ctx context.Context, in *reasonInput) (*body[wire.Batch], error) {
+	if err := s.mayTasks(ctx, auth.BatchRunNow, in.Name); err != nil {
+		return nil, err
+	}
+	b, err := s.Actions.RunTaskNow(ctx, who(ctx), in.Name, in.reason())
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,8 @@ const (
 	BatchRerun    Act = "batch.rerun"
 	BatchKill     Act = "batch.kill"
 	BatchHold     Act = "batch.hold"
+	BatchForce    Act = "batch.force-success"
+	BatchRunNow   Act = "batch.run-now"
 	QualityAnswer Act = "quality.answer"
 	QualityJudge  Act = "quality.judge"
 	ColdStart     Act = "cold-start.run"
@@ -101,6 +103,8 @@ const (
 	ServiceRead   Act = "service.read"
 	ServiceEdit   Act = "service.trigger"
 	DispatchPause Act = "dispatch.pause"
+	DispatchLimit Act = "dispatch.limit"
+	BreakerEdit   Act = "breaker.edit"
 	UserRead      Act = "user.read"
 	UserEdit      Act = "user.edit"
 	AccountEdit   Act = "account.edit"
@@ -149,6 +153,8 @@ var Policy = []Rule{
 	{Act: BatchRerun, Role: Member, Own: Owned, Scope: ScopeBatches, Does: "run batches again"},
 	{Act: BatchKill, Role: Member, Own: Owned, Scope: ScopeBatches, Does: "kill batches"},
 	{Act: BatchHold, Role: Member, Own: Owned, Scope: ScopeBatches, Does: "hold and release batches"},
+	{Act: BatchForce, Role: Member, Own: Owned, Scope: ScopeBatches, Does: "make a success of batches that have not succeeded"},
+	{Act: BatchRunNow, Role: Member, Own: Owned, Scope: ScopeBatches, Does: "let batches start without their conditions"},
 	{Act: QualityAnswer, Role: Member, Own: Asked, Scope: ScopeThirdParty, Does: "answer a question of the quality gate"},
 	{Act: QualityJudge, Role: Admin, Scope: ScopeBatches, Does: "open or close a quality gate by hand"},
 	{Act: ColdStart, Role: SuperAdmin, Scope: ScopeOperations, Does: "make the batches of a range"},
@@ -168,7 +174,9 @@ var Policy = []Rule{
 	{Act: NodeEdit, Role: Admin, Scope: ScopeOperations, Does: "drain, resume and remove nodes"},
 	{Act: ServiceRead, Role: ReadOnly, Scope: ScopeRead, Does: "look at services and masters"},
 	{Act: ServiceEdit, Role: Admin, Scope: ScopeOperations, Does: "have a service run now"},
-	{Act: DispatchPause, Role: Admin, Scope: ScopeOperations, Does: "pause and resume the placing of batches"},
+	{Act: DispatchPause, Role: Admin, Scope: ScopeOperations, Does: "pause and resume the placing of batches, of all, a group or a node"},
+	{Act: DispatchLimit, Role: Admin, Scope: ScopeOperations, Does: "say how many batches may run at once"},
+	{Act: BreakerEdit, Role: Admin, Scope: ScopeOperations, Does: "open and close circuit breakers of tasks and groups"},
 
 	{Act: UserRead, Role: ReadOnly, Scope: ScopeRead, Does: "look at users, departments and account grants"},
 	{Act: UserEdit, Role: Admin, Own: Lesser, Scope: ScopePeople, Does: "make, change and forget users and departments"},

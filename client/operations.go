@@ -99,12 +99,12 @@ func (c *Client) Apply(ctx context.Context, a wire.Apply) (wire.Applied, error) 
 	return one[wire.Applied](ctx, c, post, "/tasks:apply", nil, a)
 }
 
-func (c *Client) EnableTask(ctx context.Context, name string, enabled bool) (wire.Task, error) {
-	verb := ":disable"
+func (c *Client) EnableTasks(ctx context.Context, names wire.Names, enabled bool) ([]wire.NameResult, error) {
+	verb := "/tasks:disable"
 	if enabled {
-		verb = ":enable"
+		verb = "/tasks:enable"
 	}
-	return one[wire.Task](ctx, c, post, path("tasks", name)+verb, nil, nil)
+	return one[[]wire.NameResult](ctx, c, post, verb, nil, names)
 }
 
 func (c *Client) DeleteTask(ctx context.Context, name string) error {
@@ -121,8 +121,13 @@ func (c *Client) Export(ctx context.Context, group string, names []string) ([]by
 	return io.ReadAll(resp.Body)
 }
 
-func (c *Client) Execute(ctx context.Context, task string) (wire.Batch, error) {
-	return one[wire.Batch](ctx, c, post, path("tasks", task)+":execute", nil, nil)
+func (c *Client) Execute(ctx context.Context, task string, x wire.Execute) (wire.Batch, error) {
+	return one[wire.Batch](ctx, c, post, path("tasks", task)+":execute", nil, x)
+}
+
+// RunTaskNow is RunNow for a task's newest ended interval.
+func (c *Client) RunTaskNow(ctx context.Context, task, reason string) (wire.Batch, error) {
+	return one[wire.Batch](ctx, c, post, path("tasks", task)+":run-now", nil, wire.Reason{Reason: reason})
 }
 
 func (c *Client) ColdStart(ctx context.Context, cs wire.ColdStart) (wire.ColdStarted, error) {
@@ -157,7 +162,7 @@ func (c *Client) Why(ctx context.Context, id capri.BatchID) (wire.Why, error) {
 	return one[wire.Why](ctx, c, get, batchPath(id)+"/why", nil, nil)
 }
 
-// Kill, Hold and Release do what they say to several batches.
+// Kill, Hold, Release, ForceSuccess and RunNow do what they say to several batches.
 func (c *Client) Kill(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
 	return one[[]wire.IDResult](ctx, c, post, "/batches:kill", nil, ids)
 }
@@ -168,6 +173,14 @@ func (c *Client) Hold(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error
 
 func (c *Client) Release(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
 	return one[[]wire.IDResult](ctx, c, post, "/batches:release", nil, ids)
+}
+
+func (c *Client) ForceSuccess(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
+	return one[[]wire.IDResult](ctx, c, post, "/batches:force-success", nil, ids)
+}
+
+func (c *Client) RunNow(ctx context.Context, ids wire.IDs) ([]wire.IDResult, error) {
+	return one[[]wire.IDResult](ctx, c, post, "/batches:run-now", nil, ids)
 }
 
 // QualityVerdict opens or closes a batch's quality gate.
@@ -227,12 +240,12 @@ func (c *Client) Nodes(ctx context.Context) ([]wire.Node, error) {
 	return one[[]wire.Node](ctx, c, get, "/nodes", nil, nil)
 }
 
-func (c *Client) DrainNode(ctx context.Context, name string) error {
-	return c.call(ctx, post, path("nodes", name)+":drain", nil, nil, nil)
+func (c *Client) DrainNode(ctx context.Context, name, reason string) error {
+	return c.call(ctx, post, path("nodes", name)+":drain", nil, wire.Reason{Reason: reason}, nil)
 }
 
-func (c *Client) ResumeNode(ctx context.Context, name string) error {
-	return c.call(ctx, post, path("nodes", name)+":resume", nil, nil, nil)
+func (c *Client) ResumeNode(ctx context.Context, name, reason string) error {
+	return c.call(ctx, post, path("nodes", name)+":resume", nil, wire.Reason{Reason: reason}, nil)
 }
 
 func (c *Client) RemoveNode(ctx context.Context, name string) error {
@@ -255,8 +268,25 @@ func (c *Client) PauseDispatch(ctx context.Context, p wire.Pause) error {
 	return c.call(ctx, post, "/dispatch:pause", nil, p, nil)
 }
 
-func (c *Client) ResumeDispatch(ctx context.Context) error {
-	return c.call(ctx, post, "/dispatch:resume", nil, nil, nil)
+func (c *Client) ResumeDispatch(ctx context.Context, r wire.Resume) error {
+	return c.call(ctx, post, "/dispatch:resume", nil, r, nil)
+}
+
+// Dispatch tells what keeps batches from being placed.
+func (c *Client) Dispatch(ctx context.Context) (wire.Dispatch, error) {
+	return one[wire.Dispatch](ctx, c, get, "/dispatch", nil, nil)
+}
+
+func (c *Client) LimitDispatch(ctx context.Context, l wire.DispatchLimit) error {
+	return c.call(ctx, post, "/dispatch:limit", nil, l, nil)
+}
+
+func (c *Client) OpenBreaker(ctx context.Context, b wire.Breaker) error {
+	return c.call(ctx, post, "/breakers:open", nil, b, nil)
+}
+
+func (c *Client) CloseBreaker(ctx context.Context, b wire.Breaker) error {
+	return c.call(ctx, post, "/breakers:close", nil, b, nil)
 }
 
 func (c *Client) Alerts(ctx context.Context, limit int) ([]wire.Alert, error) {

@@ -273,10 +273,14 @@ func (v *validator) job(s *capri.Spec) {
 		}
 		v.text(field, j.Env[k])
 	}
-	v.count("job.params", len(j.Params), maxItems)
+	v.params("job.params", j.Params)
+}
+
+func (v *validator) params(list string, params map[string]string) {
+	v.count(list, len(params), maxItems)
 	upper := map[string]string{}
-	for _, k := range slices.Sorted(maps.Keys(j.Params)) {
-		field := "job.params." + k
+	for _, k := range slices.Sorted(maps.Keys(params)) {
+		field := list + "." + k
 		if !paramName.MatchString(k) {
 			v.fail(field, "", "a name of letters, digits and _; the job sees it as PARAM_ and the name in capitals")
 		}
@@ -284,8 +288,23 @@ func (v *validator) job(s *capri.Spec) {
 			v.fail(field, "", "names that differ in more than capitals; "+other+" becomes PARAM_"+strings.ToUpper(k)+", too")
 		}
 		upper[strings.ToUpper(k)] = k
-		v.text(field, j.Params[k])
+		v.text(field, params[k])
 	}
+}
+
+// CheckParams says what is wrong with the parameters of one run: the rules of job.params, and that the batch can keep them.
+func CheckParams(params map[string]string) error {
+	v := &validator{item: &Item{}}
+	v.params("params", params)
+	size := 0
+	for k, value := range params {
+		size += len(k) + len(value)
+	}
+	const most = 16 << 10 // as JSON, with each character escaped, they still fit the column
+	if size > most {
+		v.fail("params", fmt.Sprintf("%d bytes", size), fmt.Sprintf("at most %d bytes in all; put more into a file", most))
+	}
+	return v.wrong.OrNil()
 }
 
 func (v *validator) account(s *capri.Spec) {

@@ -458,7 +458,9 @@ func (w *world) verdict(b *capri.NewBatch, word string) {
 
 func (w *world) third(said string) {
 	w.t.Helper()
-	w.person(func() error { return w.people.ReportThirdParty(w.ctx, "alice", "closed", capri.Day, "20261119", said) })
+	w.person(func() error {
+		return w.people.ReportThirdParty(w.ctx, "alice", "closed", capri.Day, "20261119", said, "")
+	})
 }
 
 func (w *world) again(b *capri.NewBatch) {
@@ -681,7 +683,7 @@ var scenes = map[string]func(w *world){
 	"people run tasks": func(w *world) {
 		w.Task(w.t, func(s *capri.Spec) { s.Name = "a" })
 		w.Task(w.t, func(s *capri.Spec) { s.Name = "b" })
-		w.person(func() error { _, err := w.people.Execute(w.ctx, "alice", "a"); return err })
+		w.person(func() error { _, err := w.people.Execute(w.ctx, "alice", action.ExecuteRequest{Task: "a"}); return err })
 		w.person(func() error {
 			_, err := w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-19", ByData: true, Tasks: []string{"b"}})
 			return err
@@ -719,8 +721,8 @@ var scenes = map[string]func(w *world){
 		w.turn("dispatch")
 		require.Equal(w.t, capri.Assigned, w.get(r.b.ID).State)
 		w.third("fail")
-		w.person(func() error { return w.people.DrainNode(w.ctx, "alice", "n1") })
-		w.person(func() error { return w.people.ResumeNode(w.ctx, "alice", "n1") })
+		w.person(func() error { return w.people.DrainNode(w.ctx, "alice", "n1", "") })
+		w.person(func() error { return w.people.ResumeNode(w.ctx, "alice", "n1", "") })
 		w.Clock.Advance(4 * time.Minute) // as long as a silent node may still run what it has
 		w.person(func() error { return w.people.RemoveNode(w.ctx, "alice", "n1") })
 	},

@@ -28,7 +28,7 @@ func TestExplain_at_a_quality_gate(t *testing.T) {
 			}
 		}
 		says(why.ThirdParty, "closed")
-		require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", "ready"))
+		require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", "ready", ""))
 		w.Look()
 		says(why.Quality, "is asked about in a moment")
 		require.NoError(t, w.Store.Explain(w.Ctx, lease, map[string][]capri.BatchID{store.GateMessage + "no quality API is configured (quality.url)": {id}}))

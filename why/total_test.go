@@ -1,6 +1,7 @@
 package why_test
 
 import (
+	"capri/action"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,14 +30,14 @@ tasks:
 - {name: sums, owner: alice, period: hour, job: {command: x}, parents: [{task: dwd}, {task: raw, policy: ANYONE, from: -1, to: 0}]}
 - {name: gated, owner: alice, period: hour, quality_gate: true, job: {command: x}, parents: [{task: ods}]}
 - {name: later, owner: alice, period: hour, job: {command: x}, limits: {begin_minutes: 90}}
-- {name: plain, owner: alice, period: hour, job: {command: x}, worker: {slots: 3}}
+- {name: plain, group: dw, owner: alice, period: hour, job: {command: x}, worker: {slots: 3}}
 - {name: huge, owner: alice, period: hour, job: {command: x}, worker: {slots: 99}}
 - {name: elsewhere, owner: alice, period: hour, job: {command: x}, worker: {pool: gpu}}
 - {name: after, owner: alice, period: hour, job: {command: x}, parents: [{task: sums}, {task: gated}, {task: plain}, {task: huge}, {task: later}]}
 `
 
 var kinds = []string{why.Held, why.KillAsked, why.Disabled, why.NotBefore, why.LatestAllowed, why.Quality, why.Paused, why.NoLeader, why.NoNode, why.NoRight,
-	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting}
+	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting, why.BreakerOpen}
 
 // Whatever people and services do, each batch that waits has an answer: either something is in its way, or dispatch would place it.
 func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *testing.T) {
@@ -57,7 +58,7 @@ func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *tes
 		task := func() string { return tasks[rng.IntN(len(tasks))] }
 		acts := []func(){
 			func() {
-				if b, err := w.Actions.Execute(w.Ctx, actiontest.Who, task()); err == nil {
+				if b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: task()}); err == nil {
 					ids = append(ids, b.ID)
 				}
 			},
@@ -65,16 +66,35 @@ func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *tes
 			func() { _, _ = w.Actions.Hold(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "a look") },
 			func() { _, _ = w.Actions.Release(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "") },
 			func() { _, _ = w.Actions.Kill(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "") },
-			func() { _, _ = w.Actions.EnableTask(w.Ctx, actiontest.Who, task(), rng.IntN(4) > 0) },
+			func() { _, _ = w.Actions.EnableTask(w.Ctx, actiontest.Who, task(), rng.IntN(4) > 0, "") },
 			func() {
-				_ = w.Actions.PauseDispatch(w.Ctx, actiontest.Who, "upgrade", w.Clock.Now().Add(time.Duration(1+rng.IntN(20))*time.Minute))
+				_ = w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause, Reason: "upgrade", Until: w.Clock.Now().Add(time.Duration(1+rng.IntN(20)) * time.Minute)})
 			},
-			func() { _ = w.Actions.ResumeDispatch(w.Ctx, actiontest.Who) },
-			func() { _ = w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1") },
-			func() { _ = w.Actions.ResumeNode(w.Ctx, actiontest.Who, "n1") },
+			func() { _, _ = w.Actions.RunNow(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "urgent") },
+			func() { _, _ = w.Actions.ForceSuccess(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "known to be right") },
+			func() {
+				until := w.Clock.Now().Add(time.Duration(1+rng.IntN(20)) * time.Minute)
+				_ = w.Actions.Stop(w.Ctx, actiontest.Who, []store.Stop{
+					{Kind: store.Pause, Scope: store.OfNode, Name: "n1", Reason: "odd", Until: until},
+					{Kind: store.Breaker, Scope: store.OfTask, Name: task(), Reason: "it fails"},
+					{Kind: store.Breaker, Scope: store.OfTask, Name: task(), Reason: "it fails", Until: until},
+					{Kind: store.Pause, Scope: store.OfGroup, Name: "dw", Reason: "bad data"},
+				}[rng.IntN(4)])
+			},
+			func() {
+				_ = w.Actions.EndStop(w.Ctx, actiontest.Who, []store.Stop{
+					{Kind: store.Pause, Scope: store.OfNode, Name: "n1"},
+					{Kind: store.Breaker, Scope: store.OfTask, Name: task()},
+					{Kind: store.Pause, Scope: store.OfGroup, Name: "dw"},
+				}[rng.IntN(3)])
+			},
+			func() { _ = w.Actions.LimitRunning(w.Ctx, actiontest.Who, rng.IntN(4)-1, "") },
+			func() { _ = w.Actions.EndStop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause}) },
+			func() { _ = w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1", "") },
+			func() { _ = w.Actions.ResumeNode(w.Ctx, actiontest.Who, "n1", "") },
 			func() {
 				no := w.Batch(any()).BatchNo
-				_ = w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Hour, no, []string{"ready", "ready", "fail", "withdraw"}[rng.IntN(4)])
+				_ = w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Hour, no, []string{"ready", "ready", "fail", "withdraw"}[rng.IntN(4)], "")
 			},
 			func() { w.Look() },
 			func() { // a worker takes what is ready, and ends some of it
@@ -151,7 +171,7 @@ func TestExplain_follows_a_path_to_the_batch_that_makes_it(t *testing.T) {
 		assert.Equal(t, why.ThirdParty, c.Kind, "what makes the path waits for it")
 		assert.Equal(t, []why.Link{{Batch: ods, Name: "ods 2026112008"}}, c.Chain)
 
-		require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Hour, "2026112008", "ready"))
+		require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Hour, "2026112008", "ready", ""))
 		w.Look()
 		w.Finish(ods, store.Failed)
 		c = explain(t, w, dwd).Causes[0]
@@ -224,7 +244,7 @@ func BenchmarkExplain_a_chain_of_30(b *testing.B) {
 			w.Apply(yaml)
 			var last capri.BatchID
 			for i := range 30 {
-				row, err := w.Actions.Execute(w.Ctx, actiontest.Who, fmt.Sprintf("t%d", i))
+				row, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: fmt.Sprintf("t%d", i)})
 				require.NoError(b, err)
 				last = row.ID
 			}

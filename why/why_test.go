@@ -28,7 +28,7 @@ func explain(t *testing.T, w *actiontest.World, id capri.BatchID) why.Answer {
 
 func execute(t *testing.T, w *actiontest.World, task string) capri.BatchID {
 	t.Helper()
-	b, err := w.Actions.Execute(w.Ctx, actiontest.Who, task)
+	b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: task})
 	require.NoError(t, err)
 	w.Look()
 	return b.ID
@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) { // the clock stands at 2026-11-20 09:30
 		{"a third party that is silent", func(t *testing.T, w *actiontest.World) capri.BatchID { return execute(t, w, "outside") },
 			why.ThirdParty, why.Root{Kind: "third_party", Name: "closed day 20261119"}, "has not reported"},
 		{"a third party that said no", func(t *testing.T, w *actiontest.World) capri.BatchID {
-			require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", "fail"))
+			require.NoError(t, w.Actions.ReportThirdParty(w.Ctx, actiontest.Who, "closed", capri.Day, "20261119", "fail", ""))
 			return execute(t, w, "outside")
 		}, why.ThirdParty, why.Root{Kind: "third_party", Name: "closed day 20261119"}, "as failed"},
 		{"a parent's batch that nobody made", func(t *testing.T, w *actiontest.World) capri.BatchID {
@@ -67,7 +67,7 @@ func TestExplain(t *testing.T) { // the clock stands at 2026-11-20 09:30
 		}, why.ParentMissing, why.Root{Kind: "task", Name: "first"}, "nobody has made it"},
 		{"a parent whose task is disabled", func(t *testing.T, w *actiontest.World) capri.BatchID {
 			lower(t, w, "first")
-			_, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "first", false)
+			_, err := w.Actions.EnableTask(w.Ctx, actiontest.Who, "first", false, "")
 			require.NoError(t, err)
 			return execute(t, w, "second")
 		}, why.ParentMissing, why.Root{Kind: "task", Name: "first"}, "the task is disabled"},
@@ -96,13 +96,13 @@ func TestExplain(t *testing.T) { // the clock stands at 2026-11-20 09:30
 		{"all nodes draining", func(t *testing.T, w *actiontest.World) capri.BatchID {
 			w.Lease(t, "dispatch")
 			w.Register()
-			require.NoError(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1"))
+			require.NoError(t, w.Actions.DrainNode(w.Ctx, actiontest.Who, "n1", ""))
 			return execute(t, w, "plain")
 		}, why.NoNode, why.Root{Kind: "pool", Name: "default"}, "n1 is draining"},
 		{"a pause", func(t *testing.T, w *actiontest.World) capri.BatchID {
 			w.Lease(t, "dispatch")
 			w.Register()
-			require.NoError(t, w.Actions.PauseDispatch(w.Ctx, actiontest.Who, "upgrade", w.Clock.Now().Add(time.Hour)))
+			require.NoError(t, w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause, Reason: "upgrade", Until: w.Clock.Now().Add(time.Hour)}))
 			return execute(t, w, "plain")
 		}, why.Paused, why.Root{Kind: "service", Name: "dispatch"}, "upgrade"},
 		{"a failed parent", func(t *testing.T, w *actiontest.World) capri.BatchID {

@@ -27,6 +27,7 @@ type Batch struct {
 	Unmet       int        `json:"unmet"`
 	Held        bool       `json:"held"`
 	KillRequest bool       `json:"kill_request"`
+	RunNow      bool       `json:"run_now" doc:"somebody let it start without its conditions"`
 	Node        string     `json:"node"`
 	Attempt     int        `json:"attempt"`
 	AssignTime  *time.Time `json:"assign_time"`
@@ -35,16 +36,17 @@ type Batch struct {
 	NotBefore   *time.Time `json:"not_before"`
 	SkipAt      *time.Time `json:"skip_at"`
 
-	Priority     int    `json:"priority"`
-	Slots        int    `json:"slots"`
-	MemoryMB     int    `json:"memory_mb"`
-	Pool         string `json:"pool"`
-	Account      string `json:"account"`
-	QualityState int    `json:"quality_state" doc:"0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked"`
-	QualityAsk   int    `json:"quality_ask" doc:"the number of the newest question to the quality API"`
-	Failures     int    `json:"failures"`
-	Rejections   int    `json:"rejections"`
-	Losses       int    `json:"losses"`
+	Priority     int               `json:"priority"`
+	Slots        int               `json:"slots"`
+	MemoryMB     int               `json:"memory_mb"`
+	Pool         string            `json:"pool"`
+	Account      string            `json:"account"`
+	Params       map[string]string `json:"params,omitempty" doc:"of this run alone, besides the task's"`
+	QualityState int               `json:"quality_state" doc:"0 no gate, 1 to be asked, 2 asked, 3 runnable, 4 blocked"`
+	QualityAsk   int               `json:"quality_ask" doc:"the number of the newest question to the quality API"`
+	Failures     int               `json:"failures"`
+	Rejections   int               `json:"rejections"`
+	Losses       int               `json:"losses"`
 
 	DependencyTimeoutAt *time.Time `json:"dependency_timeout_at"`
 	OutputTimeoutAt     *time.Time `json:"output_timeout_at"`
@@ -63,10 +65,10 @@ func BatchOf(b *capri.Batch, task string, zone *time.Location) Batch {
 		ID: b.ID, Task: task, TaskID: b.TaskID, TaskVersion: b.TaskVersion, Period: b.Period, BatchNo: b.BatchNo,
 		RunNo: b.RunNo, Latest: b.Latest, Origin: b.Origin.String(), ScheduleTime: At(b.ScheduleTime, zone),
 		DataStart: At(b.DataStart, zone), DataEnd: At(b.DataEnd, zone), CreateTime: At(b.CreateTime, zone),
-		State: b.State.String(), FinishState: b.FinishState.String(), Unmet: b.Unmet, Held: b.Held, KillRequest: b.KillRequest,
+		State: b.State.String(), FinishState: b.FinishState.String(), Unmet: b.Unmet, Held: b.Held, KillRequest: b.KillRequest, RunNow: b.RunNow,
 		Node: b.Node, Attempt: b.Attempt, AssignTime: At(b.AssignTime, zone), StartTime: At(b.StartTime, zone),
 		FinishTime: At(b.FinishTime, zone), NotBefore: At(b.NotBefore, zone), SkipAt: At(b.SkipAt, zone),
-		Priority: b.Priority, Slots: b.Slots, MemoryMB: b.MemoryMB, Pool: b.Pool, Account: b.Account,
+		Priority: b.Priority, Slots: b.Slots, MemoryMB: b.MemoryMB, Pool: b.Pool, Account: b.Account, Params: b.Params,
 		QualityState: b.QualityState, QualityAsk: b.QualityAsk, Failures: b.Failures, Rejections: b.Rejections, Losses: b.Losses,
 		DependencyTimeoutAt: At(b.DependencyTimeoutAt, zone), OutputTimeoutAt: At(b.OutputTimeoutAt, zone),
 		NotifiedAt: At(b.NotifiedAt, zone), ActualMemoryMB: b.ActualMemoryMB, ActualProcesses: b.ActualProcesses,
@@ -144,7 +146,26 @@ type Batches struct {
 	Limit       int
 }
 
-// IDs names batches for kill, hold and release.
+// Execute asks for one run of a task out of its schedule.
+type Execute struct {
+	Interval string            `json:"interval,omitempty" maxLength:"100" doc:"a batch_no, or FROM..TO with the bounds of one interval of the task's period; empty: the newest that has ended"`
+	Params   map[string]string `json:"params,omitempty" doc:"of this run alone: the job sees PARAM_<KEY>. They are shown with the batch: no place for secrets"`
+	Reason   string            `json:"reason,omitempty" maxLength:"1000"`
+}
+
+// Names are tasks to enable or disable.
+type Names struct {
+	Names  []string `json:"names" minItems:"1" maxItems:"10000"`
+	Reason string   `json:"reason,omitempty" maxLength:"1000"`
+}
+
+// NameResult is what became of one of them.
+type NameResult struct {
+	Task   string `json:"task"`
+	Result string `json:"result" enum:"done,unchanged"`
+}
+
+// IDs names batches for kill, hold and the like.
 type IDs struct {
 	IDs    []capri.BatchID `json:"ids" minItems:"1" maxItems:"10000"`
 	Reason string          `json:"reason,omitempty" maxLength:"1000"`
@@ -153,7 +174,7 @@ type IDs struct {
 // IDResult is what became of one of them.
 type IDResult struct {
 	ID     capri.BatchID `json:"id"`
-	Result string        `json:"result" enum:"done,asked,unchanged,not_found"`
+	Result string        `json:"result" enum:"done,asked,unchanged,refused"`
 	Detail string        `json:"detail"`
 }
 

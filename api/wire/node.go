@@ -76,10 +76,58 @@ type Service struct {
 	Error      string         `json:"error"`
 }
 
-// Pause stops dispatch.
+// Pause stops dispatch: of everything, or of one group, or on one node.
 type Pause struct {
-	Reason string `json:"reason" minLength:"1" maxLength:"255"`
+	Group  string `json:"group,omitempty" maxLength:"128"`
+	Node   string `json:"node,omitempty" maxLength:"190"`
+	Reason string `json:"reason" minLength:"1" maxLength:"200"`
 	Until  string `json:"until,omitempty" doc:"business time or RFC 3339; empty: until somebody resumes it"`
+}
+
+// Resume ends a pause.
+type Resume struct {
+	Group  string `json:"group,omitempty" maxLength:"128"`
+	Node   string `json:"node,omitempty" maxLength:"190"`
+	Reason string `json:"reason,omitempty" maxLength:"1000"`
+}
+
+// Breaker opens or closes the circuit breaker of one task or one group.
+type Breaker struct {
+	Task   string `json:"task,omitempty" maxLength:"200"`
+	Group  string `json:"group,omitempty" maxLength:"128"`
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"has to be there to open one"`
+	Until  string `json:"until,omitempty" doc:"business time or RFC 3339; empty: until somebody closes it"`
+}
+
+// StopOf is what a pause or a breaker is of.
+type StopOf struct{ Task, Group, Node string }
+
+// Stop is a pause or an open breaker.
+type Stop struct {
+	Kind   string     `json:"kind" enum:"pause,breaker"`
+	Scope  string     `json:"scope" enum:"all,group,node,task"`
+	Name   string     `json:"name"`
+	Reason string     `json:"reason"`
+	By     string     `json:"created_by"`
+	Since  *time.Time `json:"created_at"`
+	Until  *time.Time `json:"ends_at"`
+}
+
+// Dispatch is what people have said about the placing of batches.
+type Dispatch struct {
+	MaxRunning int    `json:"max_running" doc:"-1 no limit, 0 none at all"`
+	Stops      []Stop `json:"stops"`
+}
+
+// DispatchLimit says how many batches may be assigned or run at once.
+type DispatchLimit struct {
+	MaxRunning int    `json:"max_running" minimum:"-1" maximum:"1000000" doc:"-1 no limit, 0 none at all"`
+	Reason     string `json:"reason,omitempty" maxLength:"1000"`
+}
+
+// Reason is why somebody does something; it stands in the audit log.
+type Reason struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000"`
 }
 
 // Said is what a third party reports for one interval.
@@ -87,4 +135,5 @@ type Said struct {
 	Said    string       `json:"said" enum:"ready,fail,withdraw"`
 	Period  capri.Period `json:"period"`
 	BatchNo string       `json:"batch_no"`
+	Reason  string       `json:"reason,omitempty" maxLength:"1000"`
 }

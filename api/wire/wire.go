@@ -54,6 +54,9 @@ type Status struct {
 	Ready    int       `json:"ready" doc:"those of the waiting whose conditions are met and that nobody holds"`
 	Running  int       `json:"running" doc:"assigned or running"`
 	Paused   bool      `json:"paused" doc:"nothing new is dispatched"`
+
+	MaxRunning int    `json:"max_running" doc:"-1 no limit, 0 none at all"`
+	Stops      []Stop `json:"stops" doc:"pauses and open breakers"`
 }
 
 // Problem is an error (RFC 9457).

@@ -201,13 +201,64 @@ func batchID(text string) (capri.BatchID, error) {
 }
 
 func newExecuteCommand(a *app) *cobra.Command {
-	return &cobra.Command{Use: "execute TASK", Short: "Run a task now, for the newest interval that has ended", Args: oneArg("the name of a task"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		b, err := c.Execute(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return a.say(b, "batch %d: %s %s, run %d (capri batch show %d)", b.ID, b.Task, b.BatchNo, b.RunNo, b.ID)
-	})}
+	var x wire.Execute
+	var params []string
+	cmd := &cobra.Command{
+		Use:   "execute TASK",
+		Short: "Run a task out of its schedule, for the newest interval that has ended or another one",
+		Long: `Run a task out of its schedule: for the newest interval that has ended, or with --interval for another one of its
+period, by batch_no or by its exact bounds (FROM..TO). Where there is a run that has finished it is the next one. Its
+conditions hold; capri run-now does without them. Parameters are the environment of this run alone (--param day=x is
+PARAM_DAY), and are shown with the batch: they are no place for secrets.`,
+		Args: oneArg("the name of a task"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			for _, p := range params {
+				name, value, ok := strings.Cut(p, "=")
+				if !ok || name == "" {
+					return capri.Invalid("--param", p, "name=value")
+				}
+				if _, twice := x.Params[name]; twice {
+					return capri.Invalid("--param", p, "each name once")
+				}
+				if x.Params == nil {
+					x.Params = map[string]string{}
+				}
+				x.Params[name] = value
+			}
+			b, err := c.Execute(ctx, args[0], x)
+			if err != nil {
+				return err
+			}
+			return a.say(b, "batch %d: %s %s, run %d (capri batch show %d)", b.ID, b.Task, b.BatchNo, b.RunNo, b.ID)
+		}),
+	}
+	cmd.Flags().StringArrayVar(&params, "param", nil, "name=value, seen by this run's job as PARAM_NAME; may be given several times")
+	cmd.Flags().StringVar(&x.Interval, "interval", "", "batch_no, or FROM..TO of one interval (default: the newest that has ended)")
+	cmd.Flags().StringVar(&x.Reason, "reason", "", "why; it stands in the audit log")
+	return cmd
+}
+
+func newRunNowCommand(a *app) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "run-now ID…|TASK",
+		Short: "Let waiting batches start without their conditions",
+		Long: `Let waiting batches start without their conditions and before their earliest start; that is recorded. Of a task it is the
+newest interval that has ended, whose batch is made if there is none. Limits, pauses, breakers and a quality gate hold.`,
+		Args: someArgs("the ids of batches, or the name of a task"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if _, err := batchID(args[0]); err != nil && len(args) == 1 {
+				b, err := c.RunTaskNow(ctx, args[0], reason)
+				if err != nil {
+					return err
+				}
+				return a.say(b, "batch %d: %s %s, run %d, starts as soon as there is a place", b.ID, b.Task, b.BatchNo, b.RunNo)
+			}
+			return a.changeIDs(ctx, c, "run now", wire.IDs{Reason: reason}, args, false, false, (*client.Client).RunNow)
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the batch's history")
+	return cmd
 }
 
 func newColdStartCommand(a *app) *cobra.Command {
@@ -297,50 +348,12 @@ func writeRange(w io.Writer, items []wire.RangeItem, preview bool) {
 	fmt.Fprintf(w, "%d new and %d new runs %s, %d left alone, %d there already\n", n["new"], n["new_run"], verb, n["left_alone"], n["exists"])
 }
 
-// newIDsCommand is kill, hold and release, which differ in what they call.
+// newIDsCommand is kill, hold and the like, which differ in what they call.
 func newIDsCommand(a *app, verb, short string, ask bool, do func(*client.Client, context.Context, wire.IDs) ([]wire.IDResult, error)) *cobra.Command {
 	var reason string
 	var yes bool
 	cmd := &cobra.Command{Use: verb + " ID…", Short: short, Args: someArgs("the ids of batches"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		r := wire.IDs{Reason: reason}
-		for _, arg := range args {
-			id, err := batchID(arg)
-			if err != nil {
-				return err
-			}
-			r.IDs = append(r.IDs, id)
-		}
-		if ask {
-			for _, id := range r.IDs[:min(len(r.IDs), 100)] { // nobody wants to be asked about what is not there
-				if _, err := c.Batch(ctx, id); err != nil {
-					return err
-				}
-			}
-			if err := a.confirm(yes, "%s batch %s", verb, strings.Join(args, ", ")); err != nil {
-				return err
-			}
-		}
-		results, err := do(c, ctx, r)
-		if err != nil {
-			return err
-		}
-		unchanged := 0
-		err = a.print(results, func(w io.Writer) {
-			g := newGrid("id", "result", "is")
-			for _, x := range results {
-				g.add(strconv.FormatInt(int64(x.ID), 10), x.Result, x.Detail)
-			}
-			g.write(w, "no batches")
-		})
-		for _, x := range results {
-			if x.Result == "unchanged" {
-				unchanged++
-			}
-		}
-		if err == nil && unchanged > 0 {
-			return capri.Conflict("%d of %d batches were in no state to %s", unchanged, len(results), verb)
-		}
-		return err
+		return a.changeIDs(ctx, c, verb, wire.IDs{Reason: reason}, args, ask, yes, do)
 	})}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the batch's history")
 	if ask {
@@ -349,8 +362,55 @@ func newIDsCommand(a *app, verb, short string, ask bool, do func(*client.Client,
 	return cmd
 }
 
+// changeIDs does something to several batches and tells what became of each.
+func (a *app) changeIDs(ctx context.Context, c *client.Client, verb string, r wire.IDs, args []string, ask, yes bool,
+	do func(*client.Client, context.Context, wire.IDs) ([]wire.IDResult, error)) error {
+	for _, arg := range args {
+		id, err := batchID(arg)
+		if err != nil {
+			return err
+		}
+		r.IDs = append(r.IDs, id)
+	}
+	if ask {
+		for _, id := range r.IDs[:min(len(r.IDs), 100)] { // nobody wants to be asked about what is not there
+			if _, err := c.Batch(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := a.confirm(yes, "%s batch %s", verb, strings.Join(args, ", ")); err != nil {
+			return err
+		}
+	}
+	results, err := do(c, ctx, r)
+	if err != nil {
+		return err
+	}
+	err = a.print(results, func(w io.Writer) {
+		g := newGrid("id", "result", "is")
+		for _, x := range results {
+			g.add(strconv.FormatInt(int64(x.ID), 10), x.Result, x.Detail)
+		}
+		g.write(w, "no batches")
+	})
+	left := 0
+	for _, x := range results {
+		if x.Result == "unchanged" || x.Result == "refused" {
+			left++
+		}
+	}
+	if err == nil && left > 0 {
+		return capri.Conflict("%d of %d batches were in no state to %s", left, len(results), verb)
+	}
+	return err
+}
+
 func newKillCommand(a *app) *cobra.Command {
 	return newIDsCommand(a, "kill", "Kill batches: a waiting one ends at once, a running one with all its processes", true, (*client.Client).Kill)
+}
+
+func newForceSuccessCommand(a *app) *cobra.Command {
+	return newIDsCommand(a, "force-success", "Make a success of batches that wait or have finished otherwise; needs --reason", true, (*client.Client).ForceSuccess)
 }
 
 func newHoldCommand(a *app) *cobra.Command {
@@ -476,7 +536,7 @@ func copyLog(ctx context.Context, c *client.Client, id capri.BatchID, attempt in
 
 func newThirdPartyCommand(a *app) *cobra.Command {
 	one := func(verb, short string) *cobra.Command {
-		var interval, period string
+		var interval, period, reason string
 		cmd := &cobra.Command{Use: verb + " CODE --interval BATCH_NO --period P", Short: short, Args: oneArg("a third party's code"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if interval == "" || period == "" {
 				return usage("capri third-party %s needs --interval and --period", verb)
@@ -485,13 +545,14 @@ func newThirdPartyCommand(a *app) *cobra.Command {
 			if err != nil {
 				return named("--period", err)
 			}
-			if err := c.ThirdParty(ctx, args[0], wire.Said{Said: verb, Period: p, BatchNo: interval}); err != nil {
+			if err := c.ThirdParty(ctx, args[0], wire.Said{Said: verb, Period: p, BatchNo: interval, Reason: reason}); err != nil {
 				return err
 			}
 			return a.say(map[string]string{"code": args[0], "period": period, "batch_no": interval, "said": verb}, "%s %s %s: %s", args[0], period, interval, verb)
 		})}
 		cmd.Flags().StringVar(&interval, "interval", "", "batch_no of the interval")
 		cmd.Flags().StringVar(&period, "period", "", "its period")
+		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 		return cmd
 	}
 	return group("third-party", "Report what a third party says", one("ready", "The datum of an interval is ready"),

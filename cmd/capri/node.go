@@ -25,8 +25,11 @@ func newStatusCommand(a *app) *cobra.Command {
 		return a.print(s, func(w io.Writer) {
 			fmt.Fprintf(w, "capri %s on %s, %s in %s\n", s.Version, s.Database, s.Now.Format(tableTime), s.Zone)
 			fmt.Fprintf(w, "%d waiting (%d of them ready), %d running, %d nodes\n", s.Waiting, s.Ready, s.Running, s.Nodes)
-			if s.Paused {
-				fmt.Fprintln(w, "dispatch is paused (capri resume)")
+			if s.MaxRunning >= 0 {
+				fmt.Fprintf(w, "at most %d run at once (capri dispatch limit)\n", s.MaxRunning)
+			}
+			for _, x := range s.Stops {
+				fmt.Fprintln(w, stopText(x))
 			}
 		})
 	})}
@@ -57,13 +60,28 @@ func newNodeCommand(a *app) *cobra.Command {
 			g.write(w, "no nodes")
 		})
 	})}
-	one := func(verb, short, did string, do func(*client.Client, context.Context, string) error) *cobra.Command {
-		return &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of a node"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			if err := do(c, ctx, args[0]); err != nil {
-				return err
+	one := func(verb, short, did string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
+		var reason string
+		cmd := &cobra.Command{Use: verb + " NAME…", Short: short, Args: someArgs("the names of nodes"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			type result struct {
+				Host   string `json:"host"`
+				Result string `json:"result"`
 			}
-			return a.say(map[string]string{"host": args[0], "result": did}, "node %s: %s", args[0], did)
+			results := make([]result, len(args))
+			for i, name := range args {
+				if err := do(c, ctx, name, reason); err != nil {
+					return err
+				}
+				results[i] = result{name, did}
+			}
+			return a.print(results, func(w io.Writer) {
+				for _, r := range results {
+					fmt.Fprintf(w, "node %s: %s\n", r.Host, r.Result)
+				}
+			})
 		})}
+		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+		return cmd
 	}
 	var yes bool
 	remove := &cobra.Command{Use: "remove NAME", Short: "Forget a node that is gone for good", Args: oneArg("the name of a node"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -157,31 +175,184 @@ func countsText(counts map[string]int) string {
 
 func newPauseCommand(a *app) *cobra.Command {
 	var p wire.Pause
-	cmd := &cobra.Command{Use: "pause --reason TEXT [--until T]", Short: "Stop the placing of batches; what runs goes on", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if p.Reason == "" {
-			return usage("a pause needs --reason, for those who wonder why nothing runs")
-		}
-		if err := c.PauseDispatch(ctx, p); err != nil {
-			return err
-		}
-		until := "until somebody resumes it (capri resume)"
-		if p.Until != "" {
-			until = "until " + p.Until
-		}
-		return a.say(map[string]string{"paused": "dispatch", "reason": p.Reason, "until": p.Until}, "dispatch is paused %s", until)
-	})}
+	var listed bool
+	cmd := &cobra.Command{
+		Use:   "pause [--group G|--node N] --reason TEXT [--until T]",
+		Short: "Stop the placing of batches: of all, of a group or on a node; what runs goes on",
+		Long: `Stop the placing of batches: of all, of one group, or on one node. Batches are made all the same, and what runs or is
+assigned goes on. Once this command has answered nothing more is placed. With --until it ends by itself.`,
+		Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			if listed {
+				d, err := c.Dispatch(ctx)
+				if err != nil {
+					return err
+				}
+				return a.print(d.Stops, func(w io.Writer) { writeStops(w, d.Stops) })
+			}
+			if p.Reason == "" {
+				return usage("a pause needs --reason, for those who wonder why nothing runs")
+			}
+			if err := c.PauseDispatch(ctx, p); err != nil {
+				return err
+			}
+			until := "until somebody resumes it (capri resume" + ofFlags(p.Group, p.Node) + ")"
+			if p.Until != "" {
+				until = "until " + p.Until
+			}
+			what := stopName(p.Group, p.Node)
+			return a.say(map[string]string{"paused": what, "reason": p.Reason, "until": p.Until}, "%s is paused %s", what, until)
+		})}
 	cmd.Flags().StringVar(&p.Reason, "reason", "", "why")
 	cmd.Flags().StringVar(&p.Until, "until", "", "when it ends by itself")
+	cmd.Flags().StringVar(&p.Group, "group", "", "only tasks of this group")
+	cmd.Flags().StringVar(&p.Node, "node", "", "only on this node (node drain does it for good)")
+	cmd.Flags().BoolVar(&listed, "list", false, "list pauses and open breakers instead")
 	return cmd
 }
 
 func newResumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{Use: "resume", Short: "Place batches again", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if err := c.ResumeDispatch(ctx); err != nil {
+	var r wire.Resume
+	cmd := &cobra.Command{Use: "resume [--group G|--node N]", Short: "Place batches again", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		if err := c.ResumeDispatch(ctx, r); err != nil {
 			return err
 		}
-		return a.say(map[string]string{"resumed": "dispatch"}, "dispatch places batches again")
+		what := stopName(r.Group, r.Node)
+		return a.say(map[string]string{"resumed": what}, "%s: batches are placed again", what)
 	})}
+	cmd.Flags().StringVar(&r.Group, "group", "", "the pause of this group")
+	cmd.Flags().StringVar(&r.Node, "node", "", "the pause of this node")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why; it stands in the audit log")
+	return cmd
+}
+
+func stopName(group, node string) string {
+	switch {
+	case group != "":
+		return "group " + group
+	case node != "":
+		return "node " + node
+	}
+	return "dispatch"
+}
+
+func ofFlags(group, node string) string {
+	switch {
+	case group != "":
+		return " --group " + group
+	case node != "":
+		return " --node " + node
+	}
+	return ""
+}
+
+// stopText says what is stopped, why, until when, and how to end it.
+func stopText(x wire.Stop) string {
+	what, undo := x.Scope+" "+x.Name+" is paused", "capri resume --"+x.Scope+" "+x.Name
+	switch {
+	case x.Scope == "all":
+		what, undo = "dispatch is paused", "capri resume"
+	case x.Kind == "breaker":
+		what, undo = "the breaker of "+x.Scope+" "+x.Name+" is open", "capri breaker close --"+x.Scope+" "+x.Name
+	}
+	until := ""
+	if x.Until != nil {
+		until = ", until " + cell(x.Until)
+	}
+	return fmt.Sprintf("%s: %s%s (%s)", what, oneLine(x.Reason), until, undo)
+}
+
+func writeStops(w io.Writer, stops []wire.Stop) {
+	g := newGrid("kind", "of", "name", "since", "until", "by", "reason").limit("reason", 40)
+	for _, x := range stops {
+		g.add(x.Kind, x.Scope, x.Name, x.Since, x.Until, x.By, x.Reason)
+	}
+	g.write(w, "nothing is paused, and no breaker is open")
+}
+
+func newDispatchCommand(a *app) *cobra.Command {
+	show := &cobra.Command{Use: "show", Short: "Show max_running, pauses and open breakers", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		d, err := c.Dispatch(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(d, func(w io.Writer) {
+			fmt.Fprintln(w, limitText(d.MaxRunning))
+			writeStops(w, d.Stops)
+		})
+	})}
+	l := wire.DispatchLimit{}
+	none := false
+	limit := &cobra.Command{Use: "limit N", Short: "Say how many batches may be assigned or run at once; -1: no limit, 0: none at all", Args: cobra.MaximumNArgs(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			switch {
+			case none && len(args) == 0:
+				l.MaxRunning = -1
+			case none || len(args) == 0:
+				return usage("capri dispatch limit needs a number: -1 (no limit), 0 (none at all) or more")
+			default:
+				n, err := strconv.Atoi(args[0])
+				if err != nil || n < -1 {
+					return capri.Invalid("N", args[0], "-1 (no limit), 0 (none at all) or a number")
+				}
+				l.MaxRunning = n
+			}
+			if err := c.LimitDispatch(ctx, l); err != nil {
+				return err
+			}
+			return a.say(map[string]int{"max_running": l.MaxRunning}, "%s", limitText(l.MaxRunning))
+		})}
+	limit.Flags().StringVar(&l.Reason, "reason", "", "why; it stands in the audit log")
+	limit.Flags().BoolVarP(&none, "no-limit", "1", false, "no limit: what -1 means, which on a command line is a flag and no number")
+	return group("dispatch", "Look at the placing of batches, and limit it", show, limit)
+}
+
+func limitText(n int) string {
+	switch n {
+	case -1:
+		return "any number of batches may run at once"
+	case 0:
+		return "no batch is started (max_running is 0)"
+	}
+	return fmt.Sprintf("at most %d batches run at once", n)
+}
+
+func newBreakerCommand(a *app) *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List open circuit breakers", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		d, err := c.Dispatch(ctx)
+		if err != nil {
+			return err
+		}
+		open := slices.DeleteFunc(d.Stops, func(x wire.Stop) bool { return x.Kind != "breaker" })
+		return a.print(open, func(w io.Writer) { writeStops(w, open) })
+	})}
+	one := func(verb, short, did string, do func(*client.Client, context.Context, wire.Breaker) error) *cobra.Command {
+		var b wire.Breaker
+		cmd := &cobra.Command{Use: verb + " --task T|--group G", Short: short, Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			switch {
+			case (b.Task == "") == (b.Group == ""):
+				return usage("capri breaker %s needs one of --task and --group", verb)
+			case verb == "open" && b.Reason == "":
+				return usage("an open breaker needs --reason, for those who wonder why nothing runs")
+			}
+			if err := do(c, ctx, b); err != nil {
+				return err
+			}
+			what := stopName(b.Group, "")
+			if b.Task != "" {
+				what = "task " + b.Task
+			}
+			return a.say(map[string]string{"breaker": what, "result": did}, "the breaker of %s is %s", what, did)
+		})}
+		cmd.Flags().StringVar(&b.Task, "task", "", "of this task")
+		cmd.Flags().StringVar(&b.Group, "group", "", "of this group")
+		cmd.Flags().StringVar(&b.Reason, "reason", "", "why")
+		if verb == "open" {
+			cmd.Flags().StringVar(&b.Until, "until", "", "when it closes by itself")
+		}
+		return cmd
+	}
+	return group("breaker", "Look after circuit breakers: no batch of a task or group is placed while one is open", list,
+		one("open", "Open a breaker", "open", (*client.Client).OpenBreaker), one("close", "Close a breaker", "closed", (*client.Client).CloseBreaker))
 }
 
 func newActionCommand(a *app) *cobra.Command {

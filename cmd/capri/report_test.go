@@ -1,6 +1,7 @@
 package main
 
 import (
+	"capri/action"
 	"maps"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestA_job_reports_its_code_and_progress(t *testing.T) {
 		c := newCluster(t, w)
 		w.Apply("tasks:\n- {name: coded, owner: alice, period: manual, check: user_code, job: {command: x}}")
 		w.Register()
-		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "coded")
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "coded"})
 		require.NoError(t, err)
 		attempt := w.Start(b.ID)
 		secret, err := w.Store.ClusterSecret(w.Ctx)
@@ -54,7 +55,7 @@ func TestWhat_a_client_has_started_is_told_to_the_server(t *testing.T) {
 		c := newCluster(t, w)
 		w.Apply("tasks:\n- {name: remote, owner: alice, period: manual, job: {type: spark, command: x.py}}")
 		w.Register()
-		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, "remote")
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "remote"})
 		require.NoError(t, err)
 		secret, err := w.Store.ClusterSecret(w.Ctx)
 		require.NoError(t, err)

@@ -93,12 +93,12 @@ func newRoot(a *app) *cobra.Command {
 		newVersionCommand(a), newConfigCommand(a), newMigrateCommand(a), newDoctorCommand(a), newPlanCommand(a),
 		// definitions and batches
 		newTaskCommand(a), newBatchCommand(a), newExecuteCommand(a), newRerunCommand(a), newColdStartCommand(a),
-		newKillCommand(a), newHoldCommand(a), newReleaseCommand(a), newWhyCommand(a), newLogsCommand(a),
+		newRunNowCommand(a), newForceSuccessCommand(a), newKillCommand(a), newHoldCommand(a), newReleaseCommand(a), newWhyCommand(a), newLogsCommand(a),
 		newThirdPartyCommand(a), newQualityCommand(a),
 		// inside a job
 		newReportCodeCommand(a), newReportProgressCommand(a),
 		// the cluster
-		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newAlertCommand(a), newDutyCommand(a),
+		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newDispatchCommand(a), newBreakerCommand(a), newAlertCommand(a), newDutyCommand(a),
 		// people
 		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a),
 		newSampleCommand(a),

@@ -151,17 +151,28 @@ func newTaskShow(a *app) *cobra.Command {
 }
 
 func newTaskEnable(a *app, enabled bool) *cobra.Command {
-	use, short, did := "disable NAME", "Stop a task from taking part in marks", "disabled"
+	use, short, did := "disable NAME…", "Stop tasks from taking part in marks", "disabled"
 	if enabled {
-		use, short, did = "enable NAME", "Let a task take part in marks", "enabled"
+		use, short, did = "enable NAME…", "Let tasks take part in marks", "enabled"
 	}
-	return &cobra.Command{Use: use, Short: short, Args: oneArg("the name of a task"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		t, err := c.EnableTask(ctx, args[0], enabled)
+	var reason string
+	cmd := &cobra.Command{Use: use, Short: short, Args: someArgs("the names of tasks"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		results, err := c.EnableTasks(ctx, wire.Names{Names: args, Reason: reason}, enabled)
 		if err != nil {
 			return err
 		}
-		return a.say(t, "task %s is %s (version %d)", t.Name, did, t.Version)
+		return a.print(results, func(w io.Writer) {
+			for _, r := range results {
+				already := ""
+				if r.Result == "unchanged" {
+					already = " already"
+				}
+				fmt.Fprintf(w, "task %s is %s%s\n", r.Task, did, already)
+			}
+		})
 	})}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	return cmd
 }
 
 func newTaskDelete(a *app) *cobra.Command {

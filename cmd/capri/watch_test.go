@@ -1,6 +1,7 @@
 package main
 
 import (
+	"capri/action"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -50,7 +51,7 @@ func TestWatch_refuses_to_watch_nothing_or_to_tell_nobody(t *testing.T) {
 func TestQuality_opens_a_gate_by_hand(t *testing.T) {
 	c := newCluster(t, actiontest.SQLite(t))
 	c.Apply("tasks:\n- {name: gated, owner: alice, period: day, quality_gate: true, job: {command: x}}")
-	b, err := c.Actions.Execute(c.Ctx, actiontest.Who, "gated")
+	b, err := c.Actions.Execute(c.Ctx, actiontest.Who, action.ExecuteRequest{Task: "gated"})
 	require.NoError(t, err)
 	id := strconv.FormatInt(int64(b.ID), 10)
 	for _, line := range [][]string{{"quality"}, {"quality", id}, {"quality", id, "--runnable", "--blocked"}, {"quality", "x", "--runnable"}} {

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"capri/action"
 	"context"
 	"fmt"
 	"net/http"
@@ -133,7 +134,7 @@ func TestADayOfManyTasks_has_one_mark_and_neither_urgent_batches_nor_people_wait
 	}
 	until("a part of the batches", func() bool { return count("1 = 1") > tasks/10 })
 	var last int64 // the newest event when the batch was there
-	b, err := c.Actions.Execute(t.Context(), "alice", "by_hand")
+	b, err := c.Actions.Execute(t.Context(), "alice", action.ExecuteRequest{Task: "by_hand"})
 	require.NoError(t, err)
 	require.NoError(t, db.Store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id), 0) FROM batch_event").Scan(&last))
 	asked := time.Now()

@@ -84,7 +84,7 @@ func TestA_day_waits_for_its_hours_by_paths_parents_and_third_parties(t *testing
 		c.UntilFinished("by_path", dayNo, capri.Success)
 		c.UntilFinished("by_all", dayNo, capri.Success)
 		c.Until("by_word", dayNo, "waiting for the third party", func(b store.BatchRow) bool { return b.State == capri.Waiting && b.Unmet == 1 })
-		require.NoError(t, c.Actions.ReportThirdParty(t.Context(), "bank", "closed", capri.Day, dayNo, "ready"))
+		require.NoError(t, c.Actions.ReportThirdParty(t.Context(), "bank", "closed", capri.Day, dayNo, "ready", ""))
 		c.UntilFinished("by_word", dayNo, capri.Success)
 		c.Check()
 	})

@@ -349,7 +349,7 @@ func TestGuarantee4_in_order(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, items, 1)
 	}
-	require.NoError(t, c.Actions.ReportThirdParty(t.Context(), "bank", "closed", capri.Day, dayNo, "ready"))
+	require.NoError(t, c.Actions.ReportThirdParty(t.Context(), "bank", "closed", capri.Day, dayNo, "ready", ""))
 	n.during(5*time.Second, n.worker, n.master)
 	c.UntilAllFinished()
 	if text, err := os.ReadFile(c.Root + "/early"); !os.IsNotExist(err) {
@@ -384,7 +384,7 @@ func TestGuarantee5_limits_hold(t *testing.T) {
 		require.NoError(t, db.Store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(id), 0) FROM batch_event").Scan(&id))
 		return id
 	}
-	require.NoError(t, c.Actions.PauseDispatch(t.Context(), "alice", "look first", 0))
+	require.NoError(t, c.Actions.Stop(t.Context(), "alice", store.Stop{Kind: store.Pause, Reason: "look first", Until: 0}))
 	from := lastEvent()
 	n.during(3*time.Second, n.master)
 	c.Wait(func() string {
@@ -396,7 +396,7 @@ func TestGuarantee5_limits_hold(t *testing.T) {
 		return ""
 	})
 	to := lastEvent()
-	require.NoError(t, c.Actions.ResumeDispatch(t.Context(), "alice"))
+	require.NoError(t, c.Actions.EndStop(t.Context(), "alice", store.Stop{Kind: store.Pause}))
 	n.during(4*time.Second, n.master)
 	c.UntilAllFinished()
 

@@ -26,6 +26,7 @@ const (
 	Pause   StopKind = 1 // somebody wants them to wait
 	Breaker StopKind = 2 // they fail, or would do harm
 
+	OfAll   StopScope = 0 // the pause of everything, which is no row but dispatch's own
 	OfGroup StopScope = 1
 	OfNode  StopScope = 2
 	OfTask  StopScope = 3
@@ -33,7 +34,7 @@ const (
 
 func (k StopKind) String() string { return [...]string{1: "pause", 2: "breaker"}[k] }
 
-func (s StopScope) String() string { return [...]string{1: "group", 2: "node", 3: "task"}[s] }
+func (s StopScope) String() string { return [...]string{"all", "group", "node", "task"}[s] }
 
 // Stop keeps some batches from being placed, until a time or (0) until somebody ends it.
 type Stop struct {
@@ -52,7 +53,10 @@ func (x Stop) At(now capri.Instant) bool { return x.Until == 0 || now.Before(x.U
 
 // Says is the sentence for those who wonder why nothing runs, without the end.
 func (x Stop) Says() string {
-	if x.Kind == Breaker {
+	switch {
+	case x.Scope == OfAll:
+		return "dispatch is paused: " + x.Reason
+	case x.Kind == Breaker:
 		return fmt.Sprintf("the circuit breaker of %s %s is open: %s", x.Scope, x.Name, x.Reason)
 	}
 	return fmt.Sprintf("%s %s is paused: %s", x.Scope, x.Name, x.Reason)
@@ -108,14 +112,18 @@ func (s *Store) dispatchState(ctx context.Context, q querier, suffix string) (Di
 	return d, err
 }
 
-// Stops lists the pauses of groups and nodes and the open breakers that stand now.
-func (s *Store) Stops(ctx context.Context) ([]Stop, error) {
-	now, err := s.Now(ctx)
-	if err != nil {
-		return nil, err
+// StopsAt lists what stands at an instant: the pause of everything, those of groups and nodes, and open breakers.
+func (d DispatchState) StopsAt(now capri.Instant) []Stop {
+	var out []Stop
+	if d.PausedAt(now) {
+		out = append(out, Stop{Kind: Pause, Reason: d.Reason, Until: d.Until})
 	}
-	d, err := s.DispatchState(ctx)
-	return slices.DeleteFunc(d.Stops, func(x Stop) bool { return !x.At(now) }), err
+	for _, x := range d.Stops {
+		if x.At(now) {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // mayAssign drops from a plan what may not be placed any more, as it is proved here. The dispatch row and the stops stay as

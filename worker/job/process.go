@@ -204,6 +204,9 @@ func (m *Maker) Make(t *capri.Task, b *capri.Batch, dir string, as *Account) (Pr
 	env.own("CAPRI_DATA_START", at(b.DataStart))
 	env.own("CAPRI_DATA_END", at(b.DataEnd))
 	env.own("CAPRI_SCHEDULE_TIME", at(b.ScheduleTime))
+	for k, v := range b.Params { // of this run alone, before the task's
+		env.instead("PARAM_"+strings.ToUpper(k), v)
+	}
 	argv, told, err := m.argv(c, b)
 	if err != nil {
 		return Process{}, err
@@ -212,6 +215,20 @@ func (m *Maker) Make(t *capri.Task, b *capri.Batch, dir string, as *Account) (Pr
 		env.own(runner.Variable, told)
 	}
 	return Process{Argv: argv, Env: env.list}, nil
+}
+
+// withOwn puts the parameters of one run in place of its task's, whose names differ in no more than capitals.
+func withOwn(params, own map[string]string) map[string]string {
+	if len(own) == 0 {
+		return params
+	}
+	out := maps.Clone(own)
+	for k, v := range params {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(own)), func(o string) bool { return strings.EqualFold(o, k) }) {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 // argv gives the command line of a batch, and what the runner is told where that is the runner's.
@@ -224,12 +241,13 @@ func (m *Maker) argv(c *compiled, b *capri.Batch) (argv []string, told string, e
 		return texts
 	}
 	text := expand(c.command)[0]
+	params := withOwn(c.params, b.Params)
 	var spec runner.Spec
 	if c.http != nil {
-		spec.HTTP = &runner.Call{URL: strings.TrimSpace(text), HTTP: withHTTPTexts(*c.http, expand(c.texts...)), Params: c.params, Allow: m.httpAllow}
+		spec.HTTP = &runner.Call{URL: strings.TrimSpace(text), HTTP: withHTTPTexts(*c.http, expand(c.texts...)), Params: params, Allow: m.httpAllow}
 	} else {
 		own := expand(c.options...)
-		cmd := &command{text: text, files: c.files, options: slices.Concat(c.ahead, own), mainClass: c.main, params: c.params}
+		cmd := &command{text: text, files: c.files, options: slices.Concat(c.ahead, own), mainClass: c.main, params: params}
 		if c.kind.client != "" {
 			if cmd.client, err = m.clients.Find(c.kind.client); err != nil {
 				return nil, "", err
@@ -318,6 +336,12 @@ func (e *environ) add(name, value string, isOne bool) {
 
 // own adds a name that no task can have set.
 func (e *environ) own(name, value string) { e.list = append(e.list, name+"="+value) }
+
+// instead sets a name whether or not it is set already.
+func (e *environ) instead(name, value string) {
+	e.list = slices.DeleteFunc(e.list, func(have string) bool { return strings.HasPrefix(have, name+"=") })
+	e.own(name, value)
+}
 
 // other adds a name unless the task has set it.
 func (e *environ) other(name, value string) {
