@@ -41,7 +41,7 @@ func (a *Actions) ForceSuccess(ctx context.Context, who string, ids []capri.Batc
 		return nil, capri.Invalid("reason", "", "a reason: it stands in the batch's history in place of a run")
 	}
 	why := because("forced to success", who, reason)
-	return a.change(ctx, "force_success", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+	return a.changeBatches(ctx, "force_success", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		done, err = tx.ForceSuccess(ids, why)
 		return done, nil, err
 	}, wake.Dependency)
@@ -74,7 +74,7 @@ func (a *Actions) RunNow(ctx context.Context, who string, ids []capri.BatchID, r
 	}
 	able := slices.DeleteFunc(slices.Clone(ids), func(id capri.BatchID) bool { return disabled[rows[id].Task] })
 	why := because(RunNowSaid, who, reason)
-	return a.change(ctx, "run_now", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
+	return a.changeBatches(ctx, "run_now", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		done, err = tx.RunNow(able, why)
 		return done, nil, err
 	}, wake.Dispatch)

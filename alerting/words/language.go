@@ -67,6 +67,7 @@ var kinds = map[string]map[string]string{
 		"quality_blocked":    "the quality gate blocks it",
 		"expected_duration":  "its usual duration has changed",
 		"big_task":           "it ran for too long",
+		"breaker_opened":     "it failed too often in a row, and its circuit breaker is open",
 		"unmet_repaired":     "its unmet conditions were counted wrongly",
 		// of the system
 		"generate_many_failed":  "batches of many tasks could not be generated",
@@ -112,6 +113,7 @@ var kinds = map[string]map[string]string{
 		"quality_blocked":    "数据质量检查未通过",
 		"expected_duration":  "预期时长已变化",
 		"big_task":           "运行时间过长",
+		"breaker_opened":     "连续失败次数过多，已熔断",
 		"unmet_repaired":     "未满足依赖的计数有误，已修复",
 
 		"generate_many_failed":  "大量任务的批次生成失败",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,6 +133,12 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 	}
 	if b.Failures+b.Rejections+b.Losses > 0 {
 		line("tries", fmt.Sprintf("%d failed, %d rejected, %d lost", b.Failures, b.Rejections, b.Losses))
+	}
+	for _, k := range slices.Sorted(maps.Keys(b.Params)) {
+		line("param", k+" = "+oneLine(b.Params[k]))
+	}
+	if b.RunNow {
+		line("run now", "somebody let it start without its conditions")
 	}
 	line("message", b.Message)
 	if len(b.Conditions) > 0 {

@@ -305,9 +305,13 @@ func TestTables_are_the_golden_ones_and_fit_100_columns(t *testing.T) {
 		{"batch", "show", id(report)}, {"batch", "show", id(settle)}, {"why", id(report)}, {"why", id(settle)}, {"logs", id(settle)}, {"logs", id(settle), "--stderr"},
 		{"cold-start", "--period", "day", "--from", "2026-11-19", "--to", "2026-11-20", "--preview"},
 		{"plan", "--from", "2026-11-20", "--to", "2026-11-20 00:30"}, {"hold", id(report), "--reason", "look first"}, {"release", id(report)},
-		{"node", "list"}, {"service", "list"}, {"pause", "--reason", "upgrade"}, {"resume"}, {"alert", "list"}, {"action", "list"},
+		{"node", "list"}, {"service", "list"}, {"pause", "--reason", "upgrade"}, {"resume"},
+		{"pause", "--group", "dw", "--reason", "bad data", "--until", "2026-11-20 12:00"}, {"breaker", "open", "--task", "settle", "--reason", "it does harm"}, {"dispatch", "limit", "50"},
+		{"pause", "--list"}, {"breaker", "list"}, {"dispatch", "show"}, {"status"}, {"run-now", id(report), "--reason", "urgent"}, {"why", id(report)},
+		{"resume", "--group", "dw"}, {"breaker", "close", "--task", "settle"}, {"dispatch", "limit", "-1"}, {"dispatch", "show"}, {"alert", "list"}, {"action", "list"},
 		{"user", "list"}, {"user", "set", "bob", "--mail", "bob@example.org"}, {"department", "list"}, {"account", "list"}, {"app", "list"},
-		{"kill", id(report), "--yes"}, {"execute", "tick"}, {"task", "disable", "tick"},
+		{"kill", id(report), "--yes"}, {"force-success", id(report), "--yes", "--reason", "made by hand"}, {"execute", "tick"},
+		{"execute", "orders", "--interval", "20261117", "--param", "mode=full"}, {"run-now", "tick", "--reason", "urgent"}, {"task", "disable", "tick", "--reason", "not needed"},
 	} {
 		r := c.onScreen(100, args...)
 		fmt.Fprintf(&b, "$ capri %s\n%s%s\n", strings.Join(args, " "), r.out, r.err)

@@ -217,19 +217,20 @@ type Standing struct {
 	FinishState string       `json:"finish_state"`
 	Held        bool         `json:"held"`
 	KillRequest bool         `json:"kill_request"`
+	RunNow      bool         `json:"run_now"`
 }
 
 // Standings reads how some batches stand in this transaction.
 func (tx *Tx) Standings(ids []capri.BatchID) (map[capri.BatchID]Standing, error) {
 	out := make(map[capri.BatchID]Standing, len(ids))
 	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
-		q := sq.Select("id", "task_id", "state", "finish_state", "held", "kill_request").From("task_work").Where(idIn("id", part))
+		q := sq.Select("id", "task_id", "state", "finish_state", "held", "kill_request", "run_now").From("task_work").Where(idIn("id", part))
 		err := tx.query(q, func(r *sql.Rows) error {
 			var id capri.BatchID
 			var x Standing
 			var state capri.State
 			var finish capri.FinishState
-			err := r.Scan(&id, &x.TaskID, &state, &finish, &x.Held, &x.KillRequest)
+			err := r.Scan(&id, &x.TaskID, &state, &finish, &x.Held, &x.KillRequest, &x.RunNow)
 			x.State, x.FinishState = state.String(), finish.String()
 			out[id] = x
 			return err

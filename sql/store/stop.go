@@ -62,6 +62,10 @@ func (x Stop) Says() string {
 	return fmt.Sprintf("%s %s is paused: %s", x.Scope, x.Name, x.Reason)
 }
 
+func (x Stop) key() sq.Eq {
+	return sq.Eq{"kind": int(x.Kind), "scope": int(x.Scope), "name": x.Name}
+}
+
 // stops tells whether it stops an assignment.
 func (x Stop) stops(a Assignment) bool {
 	switch x.Scope {
@@ -169,6 +173,9 @@ func (tx *Tx) SetStop(x Stop) error {
 	if _, err := tx.exec(sq.Delete("dispatch_stop").Where("ends_at <= ?", int64(tx.Now))); err != nil { // what has ended by itself
 		return err
 	}
+	if err := tx.note("dispatch_stop", x.key()); err != nil {
+		return err
+	}
 	_, err := tx.exec(sq.Insert("dispatch_stop").Columns("kind", "scope", "name", "task_id", "reason", "created_by", "created_at", "ends_at").
 		Values(int(x.Kind), int(x.Scope), x.Name, int64(x.Task), cut(x.Reason, 255), cut(tx.who, 190), int64(tx.Now), nullable(x.Until)).
 		Suffix(tx.s.d.Upsert([]string{"kind", "scope", "name"}, "reason", "created_by", "created_at", "ends_at")))
@@ -185,13 +192,19 @@ func (tx *Tx) EndStop(x Stop) (bool, error) {
 			return false, err
 		}
 	}
-	n, err := tx.exec(sq.Delete("dispatch_stop").Where(sq.Eq{"kind": int(x.Kind), "scope": int(x.Scope), "name": x.Name}).
+	if err := tx.note("dispatch_stop", x.key()); err != nil {
+		return false, err
+	}
+	n, err := tx.exec(sq.Delete("dispatch_stop").Where(x.key()).
 		Where(sq.Or{sq.Eq{"ends_at": nil}, sq.Gt{"ends_at": int64(tx.Now)}}))
 	return n > 0, err
 }
 
 // SetMaxRunning limits how many batches are assigned or run at once: -1 no limit, 0 none.
 func (tx *Tx) SetMaxRunning(n int) error {
+	if err := tx.note("capri_service_lock", sq.Eq{"service": "dispatch"}); err != nil {
+		return err
+	}
 	found, err := tx.exec(sq.Update("capri_service_lock").Set("max_running", n).Where(sq.Eq{"service": "dispatch"}))
 	if err == nil && found == 0 {
 		return errNoDispatch
@@ -291,7 +304,7 @@ func (tx *Tx) openBreakers(tasks []capri.TaskID, most int) error {
 // stands tells whether a stop is there already, with whatever reason and end.
 func (tx *Tx) stands(x Stop) (bool, error) {
 	name := ""
-	return one(tx.ctx, tx.tx, sq.Select("name").From("dispatch_stop").Where(sq.Eq{"kind": int(x.Kind), "scope": int(x.Scope), "name": x.Name}).
+	return one(tx.ctx, tx.tx, sq.Select("name").From("dispatch_stop").Where(x.key()).
 		Where(sq.Or{sq.Eq{"ends_at": nil}, sq.Gt{"ends_at": int64(tx.Now)}}).Suffix(tx.s.d.ForShare), &name)
 }
 

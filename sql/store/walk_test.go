@@ -61,7 +61,7 @@ func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for i, actor := range []func(*rand.Rand, *store.Store) error{
-			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.rerunner, w.rerunner, w.archivist(),
+			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.stopper(), w.rerunner, w.rerunner, w.archivist(),
 		} {
 			wg.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -92,7 +92,7 @@ func (w *walk) did(what string) {
 
 func (w *walk) make() {
 	const days = 4
-	tasks := w.Tasks(w.t, 6, func(int, *capri.Spec) {})
+	tasks := w.Tasks(w.t, 6, func(_ int, s *capri.Spec) { s.Group = "g" })
 	for d := range days {
 		no := capri.BatchNo(fmt.Sprintf("2026111%d", d))
 		out := capri.PathCondition{Path: "/out/" + string(no), Flag: "_SUCCESS"}
@@ -146,12 +146,15 @@ func (w *walk) place(rng *rand.Rand, s *store.Store) error {
 	}
 	var to []store.Assignment
 	for _, b := range ready {
-		to = append(to, store.Assignment{Batch: b.ID, Node: nodeName(rng.IntN(2))})
+		to = append(to, store.Assignment{Batch: b.ID, Node: nodeName(rng.IntN(2)), Task: b.Task, Group: b.Group})
 	}
 	if rng.IntN(3) == 0 { // a plan that is old
-		for _, id := range w.some(rng, 3) {
-			to = append(to, store.Assignment{Batch: id, Node: nodeName(rng.IntN(2))})
+		w.mu.Lock()
+		for range 3 {
+			b := w.runs[rng.IntN(len(w.runs))]
+			to = append(to, store.Assignment{Batch: b.ID, Node: nodeName(rng.IntN(2)), Task: b.TaskID, Group: "g"})
 		}
+		w.mu.Unlock()
 	}
 	_, err = s.Assign(w.ctx, w.dispatch, to)
 	return err
@@ -302,7 +305,7 @@ func (w *walk) replace(rng *rand.Rand, s *store.Store) error {
 func (w *walk) person(rng *rand.Rand, s *store.Store) error {
 	time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 	ids := w.some(rng, 1+rng.IntN(4))
-	what := rng.IntN(20)
+	what := rng.IntN(24)
 	no := capri.BatchNo(fmt.Sprintf("2026111%d", rng.IntN(4)))
 	return s.Write(w.ctx, "act", "alice", func(tx *store.Tx) (err error) {
 		switch {
@@ -312,11 +315,101 @@ func (w *walk) person(rng *rand.Rand, s *store.Store) error {
 			_, err = tx.Hold(ids, "look first")
 		case what < 12:
 			_, err = tx.Release(ids, "fine")
+		case what < 14:
+			_, err = tx.RunNow(ids, "run now by alice")
+		case what < 16:
+			_, err = tx.ForceSuccess(ids, "forced to success by alice")
 		default:
 			err = tx.ReportThirdParty("closed", capri.Day, no, []string{"ready", "ready", "fail", "withdraw"}[rng.IntN(4)])
 		}
 		return err
 	})
+}
+
+// stopper pauses a group or a node, opens a breaker, sets max_running to nothing, or pauses everything, and looks: once
+// the database has acknowledged that, no batch of it is assigned until the same one ends it.
+func (w *walk) stopper() func(*rand.Rand, *store.Store) error {
+	tasks := map[capri.BatchID]capri.TaskID{}
+	return func(rng *rand.Rand, s *store.Store) error {
+		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+		w.mu.Lock()
+		for _, b := range w.runs {
+			tasks[b.ID] = b.TaskID
+		}
+		task := w.runs[rng.IntN(len(w.runs))].TaskID
+		w.mu.Unlock()
+		x := []store.Stop{
+			{Kind: store.Pause, Scope: store.OfNode, Name: nodeName(rng.IntN(2)), Reason: "look"},
+			{Kind: store.Pause, Scope: store.OfGroup, Name: "g", Reason: "look"},
+			{Kind: store.Breaker, Scope: store.OfTask, Name: fmt.Sprint("task ", task), Task: task, Reason: "look"},
+			{Kind: store.Pause, Reason: "look"}, // everything
+			{Reason: "max_running"},
+		}[rng.IntN(5)]
+		set := func(stop bool) func(*store.Tx) error {
+			return func(tx *store.Tx) (err error) {
+				switch {
+				case x.Kind == 0 && stop:
+					err = tx.SetMaxRunning(0)
+				case x.Kind == 0:
+					err = tx.SetMaxRunning(-1)
+				case x.Scope == store.OfAll:
+					err = tx.PauseDispatch(stop, "look", 0)
+				case stop:
+					err = tx.SetStop(x)
+				default:
+					_, err = tx.EndStop(x)
+				}
+				return err
+			}
+		}
+		if err := s.Write(w.ctx, "stop", "ops", set(true)); err != nil {
+			return err
+		}
+		w.did("stops")
+		last, err := w.assigned(s, 0)
+		if err != nil {
+			return err
+		}
+		newest := int64(0)
+		for id := range last {
+			newest = max(newest, id)
+		}
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+		since, err := w.assigned(s, newest)
+		if err != nil {
+			return err
+		}
+		for id, a := range since {
+			if x.Scope == store.OfAll || x.Scope == store.OfGroup || x.Scope == store.OfNode && a.node == x.Name || x.Scope == store.OfTask && tasks[a.batch] == x.Task {
+				return fmt.Errorf("batch %d was assigned (event %d) after the %v of %v %q had been acknowledged", a.batch, id, x.Kind, x.Scope, x.Name)
+			}
+		}
+		return s.Write(w.ctx, "resume", "ops", set(false))
+	}
+}
+
+type assignment struct {
+	batch capri.BatchID
+	node  string
+}
+
+// assigned are the assignments whose events come after one.
+func (w *walk) assigned(s *store.Store, after int64) (map[int64]assignment, error) {
+	rows, err := s.DB().QueryContext(w.ctx, "SELECT id, batch_id, node FROM batch_event WHERE id > ? AND why = 'assigned'", after)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := map[int64]assignment{}
+	for rows.Next() {
+		var id int64
+		var a assignment
+		if err := rows.Scan(&id, &a.batch, &a.node); err != nil {
+			return nil, err
+		}
+		out[id] = a
+	}
+	return out, rows.Err()
 }
 
 // rerunner runs finished ones again, two at once in one transaction, while another of its kind does the same.
@@ -471,7 +564,12 @@ func (w *walk) check() {
 			case capri.Finished:
 				require.NotEqual(t, capri.None, e.FinishState, where)
 			}
-			if was.State == capri.Finished {
+			forced := e.Why == "forced to success by alice"
+			if forced {
+				require.Contains(t, []capri.State{capri.Waiting, capri.Finished}, was.State, where)
+				require.NotEqual(t, capri.Success, was.FinishState, where)
+				require.True(t, was.Latest && e.Latest && e.FinishState == capri.Success, where)
+			} else if was.State == capri.Finished {
 				require.Equal(t, [2]int{int(was.State), int(was.FinishState)}, [2]int{int(e.State), int(e.FinishState)}, "finished is final: "+where)
 				require.True(t, was.Latest && !e.Latest, where)
 			}

@@ -338,6 +338,53 @@ func TestARunWithIncidents_has_no_violation(t *testing.T) {
 }
 
 // Each plant is one thing that went wrong; the invariant that is there for it has to say so.
+func TestWhatAPersonDid_is_no_violation_when_it_is_recorded(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		do, forget func(*world)
+		say        string
+	}{
+		"a batch that was let start without its conditions": {
+			func(w *world) {
+				w.exec("UPDATE tthird_data SET state = 0 WHERE batch_id = 22")
+				w.exec("UPDATE task_work SET run_now = 1 WHERE id = 22")
+				w.exec("UPDATE batch_event SET id = id + 100000")
+				w.event++
+				w.exec(`INSERT INTO batch_event (id, batch_id, at, state, finish_state, attempt, node, held, kill_request, latest, epoch, who, why)
+					SELECT ?, id, create_time, 0, 0, 0, '', 0, 0, 1, 0, 'alice', 'run now by alice: urgent' FROM task_work WHERE id = 22`, w.event)
+				w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (1, 'alice', 'run_now', 'batch 22', 'urgent')")
+			},
+			func(w *world) { w.exec("UPDATE batch_event SET why = '' WHERE why LIKE 'run now%'") }, "is unmet",
+		},
+		"a failure that was called a success": {
+			func(w *world) {
+				at := w.run.End - minute
+				w.say(43, "UPDATE task_work SET latest = 1", "alice", 0, at)
+				w.exec("UPDATE batch_event SET finish_state = 2 WHERE batch_id = 43 AND state = 3 AND id < ?", w.event)
+				w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'force_success', 'batch 43', 'known to be right')", at)
+			},
+			func(w *world) { w.exec("UPDATE batch_event SET epoch = 3 WHERE batch_id = 43 AND who = 'alice'") }, "finished is final",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t)
+			c.do(w)
+			rep := w.check()
+			var text strings.Builder
+			rep.Print(&text)
+			for _, i := range rep.Invariants {
+				if i.Name == "fold" || i.Name == "in-order" {
+					require.Empty(t, i.Evidence, text.String())
+				}
+			}
+			c.forget(w)
+			rep, text = w.check(), strings.Builder{}
+			rep.Print(&text)
+			require.False(t, rep.OK)
+			require.Contains(t, text.String(), c.say)
+		})
+	}
+}
+
 func TestEachInvariant_catches_what_it_is_there_for(t *testing.T) {
 	late := at("2026-11-01T02:20:00-05:00")
 	setLast := func(w *world, set string) {
@@ -509,6 +556,22 @@ func TestEachInvariant_catches_what_it_is_there_for(t *testing.T) {
 		{"limits", "something was placed in a pause", "dispatch was paused", func(w *world) {
 			w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'dispatch_pause', 'dispatch', 'upgrade'), (?, 'alice', 'dispatch_resume', 'dispatch', '')", late-10*minute, late)
 		}},
+		{"limits", "something was placed while its group was paused", "group etl was paused", func(w *world) {
+			w.exec("UPDATE task SET task_group = 'etl'")
+			w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'dispatch_pause', 'group etl', 'bad data')", late-10*minute)
+			w.rerun(11, 60, late)
+			w.life(60, "n2", late)
+		}},
+		{"limits", "something was placed while its breaker was open", "its breaker open", func(w *world) {
+			w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'breaker_open', 'task hourly', 'it fails')", late-10*minute)
+			w.rerun(11, 60, late)
+			w.life(60, "n2", late)
+		}},
+		{"fold", "a success out of nothing", "finished is final", func(w *world) {
+			w.say(10, "UPDATE task_work SET finish_state = 2", "n1", 0, late)
+			w.say(10, "UPDATE task_work SET finish_state = 1", "alice", 0, late)
+		}},
+		{"fold", "a batch that may run without its conditions, and nobody said so", "nobody has said so", func(w *world) { w.exec("UPDATE task_work SET run_now = 1 WHERE id = 22") }},
 		{"limits", "jobs of a task ran at once, as they saw it", "ran as number 2", func(w *world) {
 			w.rerun(11, 60, late)
 			w.life(60, "n2", late)

@@ -71,6 +71,7 @@ type History struct {
 type task struct {
 	id       int64
 	name     string
+	group    string    // as it is now
 	versions []version // by number
 }
 
@@ -99,7 +100,7 @@ type batch struct {
 	pool, nodes                    string
 	quality                        int
 	dependencyLateAt, outputLateAt int64
-	archived                       bool
+	archived, runNow               bool
 	events                         []event // its own, in order
 }
 
@@ -240,9 +241,9 @@ func (r *reader) each(query string, row func(scan func(...any) error) error) err
 }
 
 func (h *History) readTasks(r *reader) error {
-	err := r.each("SELECT id, name FROM task", func(scan func(...any) error) error {
+	err := r.each("SELECT id, name, task_group FROM task", func(scan func(...any) error) error {
 		t := &task{}
-		err := scan(&t.id, &t.name)
+		err := scan(&t.id, &t.name, &t.group)
 		h.tasks[t.id], h.byName[t.name] = t, t
 		return err
 	})
@@ -276,13 +277,13 @@ func (h *History) readBatches(r *reader) error {
 	for _, table := range []string{"task_work", "task_work_archive"} {
 		err := r.each(`SELECT id, task_id, task_version, period, batch_no, run_no, origin, schedule_time, data_start, data_end, create_time, unmet, kinds,
 			state, finish_state, attempt, node, held, kill_request, latest, COALESCE(start_time, 0), COALESCE(finish_time, 0), not_before,
-			slots, memory_mb, concurrency, pool, COALESCE(nodes, ''), quality_state, COALESCE(dependency_timeout_at, 0), COALESCE(output_timeout_at, 0) FROM `+table, func(scan func(...any) error) error {
+			slots, memory_mb, concurrency, pool, COALESCE(nodes, ''), quality_state, COALESCE(dependency_timeout_at, 0), COALESCE(output_timeout_at, 0), run_now FROM `+table, func(scan func(...any) error) error {
 			b := &batch{archived: table != "task_work"}
 			var latest sql.NullInt64
 			s := &b.now
 			err := scan(&b.id, &b.task, &b.version, &b.period, &b.no, &b.run, &b.origin, &b.schedule, &b.start, &b.end, &b.create, &b.unmet, &b.kinds,
 				&s.state, &s.finish, &s.attempt, &s.node, &s.held, &s.kill, &latest, &b.startTime, &b.finishTime, &b.notBefore,
-				&b.slots, &b.memory, &b.concurrency, &b.pool, &b.nodes, &b.quality, &b.dependencyLateAt, &b.outputLateAt)
+				&b.slots, &b.memory, &b.concurrency, &b.pool, &b.nodes, &b.quality, &b.dependencyLateAt, &b.outputLateAt, &b.runNow)
 			if err == nil && h.byID[b.id] != nil {
 				err = fmt.Errorf("batch %d is there twice", b.id)
 			}

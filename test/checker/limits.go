@@ -32,7 +32,7 @@ func (h *History) limitsByEvents(r *Result) {
 	if h.Run.MaxRunning != nil {
 		most = *h.Run.MaxRunning
 	}
-	pauses := h.pauses()
+	stops := h.stops()
 	for _, e := range h.events {
 		b := h.byID[e.batch]
 		if b == nil {
@@ -64,40 +64,57 @@ func (h *History) limitsByEvents(r *Result) {
 		case most >= 0 && len(inHand) > most:
 			r.violated("%s was assigned (event %d) as number %d; max_running is %d", h.name(b), e.id, len(inHand), most)
 		}
-		for _, p := range pauses {
-			if e.state == assigned && e.at > p.from+h.Run.slack() && e.at < p.to {
-				r.violated("%s was assigned at %s (event %d); dispatch was paused from %s to %s", h.name(b), h.when(e.at), e.id, h.when(p.from), h.when(p.to))
+		for _, p := range stops {
+			if e.state == assigned && e.at > p.from+h.Run.slack() && e.at < p.to && h.stopped(p.of, b, e.node) {
+				r.violated("%s was assigned at %s (event %d); %s was paused, or its breaker open, from %s to %s", h.name(b), h.when(e.at), e.id, p.of, h.when(p.from), h.when(p.to))
 			}
 		}
 	}
 }
 
-type span struct{ from, to int64 }
+// span is a time in which people, or a breaker, kept batches from being placed.
+type span struct {
+	kind     string // pause, breaker
+	of       string // dispatch, or "group g", "node n", "task t"
+	from, to int64
+}
 
-// pauses are the times in which dispatch was paused, as people's actions tell.
-func (h *History) pauses() []span {
+// stops are the times in which dispatch, a group, a node or a task was paused, or its breaker open, as people's actions
+// tell.
+func (h *History) stops() []span {
 	var out []span
-	open := false
+	open := map[[2]string]int{} // index in out + 1
 	for _, a := range h.actions {
-		if a.action != "dispatch_pause" && a.action != "dispatch_resume" {
+		kind := map[string]string{"dispatch_pause": "pause", "dispatch_resume": "pause", "breaker_open": "breaker", "breaker_close": "breaker"}[a.action]
+		if kind == "" {
 			continue
 		}
-		if open {
-			last := &out[len(out)-1]
-			last.to = min(last.to, a.at)
+		k := [2]string{kind, a.target}
+		if n := open[k]; n > 0 {
+			out[n-1].to = min(out[n-1].to, a.at)
 		}
-		if open = a.action == "dispatch_pause"; !open {
+		if delete(open, k); a.action == "dispatch_resume" || a.action == "breaker_close" {
 			continue
 		}
-		s := span{a.at, h.Run.End}
+		s := span{kind, a.target, a.at, h.Run.End}
 		if _, until, ok := strings.Cut(a.detail, "(until "); ok {
 			if t, err := time.Parse(time.RFC3339, strings.TrimSuffix(until, ")")); err == nil {
 				s.to = t.UnixMilli()
 			}
 		}
 		out = append(out, s)
+		open[k] = len(out)
 	}
 	return out
+}
+
+// stopped tells whether a stop is of a batch on a node.
+func (h *History) stopped(of string, b *batch, node string) bool {
+	if of == "dispatch" || of == "node "+node {
+		return true
+	}
+	t := h.tasks[b.task]
+	return t != nil && (of == "task "+t.name || of == "group "+t.group)
 }
 
 // limitsByJobs sweeps over the jobs whose start and end were both seen, on each kernel boot. Which of several was

@@ -83,6 +83,8 @@ func (h *History) cause(b *batch, ofTask, total int, byNode map[string]int) (cau
 		return "its earliest start has not come", false
 	case dispatch.paused && (dispatch.pausedUntil == 0 || dispatch.pausedUntil > h.Run.End):
 		return "dispatch is paused", false
+	case slices.ContainsFunc(h.stops(), func(p span) bool { return p.of != "dispatch" && p.to >= h.Run.End && h.stopped(p.of, b, "") }):
+		return "its group is paused, or its breaker is open", false
 	case h.afterLatest(b.schedule):
 		return "it is scheduled after latest_schedule_time", false
 	case dispatch.maxRunning >= 0 && total >= dispatch.maxRunning:
@@ -181,7 +183,7 @@ func (h *History) phantoms(r *Result) {
 		seen[[2]int64{w.Batch, int64(w.Attempt)}] = true
 	}
 	for _, b := range h.batches {
-		if b.now.state != finished || b.now.finish != success || seen[[2]int64{b.id, int64(b.now.attempt)}] || h.byPerson(b) {
+		if b.now.state != finished || b.now.finish != success || seen[[2]int64{b.id, int64(b.now.attempt)}] || h.acted(b, "force_success") {
 			continue
 		}
 		if t := h.tasks[b.task]; t != nil && slices.Contains(h.Run.Unwitnessed, t.name) {
@@ -191,10 +193,8 @@ func (h *History) phantoms(r *Result) {
 	}
 }
 
-// byPerson: a person's recorded act let the batch start, or called it a success.
-func (h *History) byPerson(b *batch) bool {
+// acted: a person's act on the batch is in the log of actions.
+func (h *History) acted(b *batch, act string) bool {
 	target := fmt.Sprintf("batch %d", b.id)
-	return slices.ContainsFunc(h.actions, func(a action) bool {
-		return a.target == target && (a.action == "run_now" || a.action == "force_success")
-	})
+	return slices.ContainsFunc(h.actions, func(a action) bool { return a.target == target && a.action == act })
 }
