@@ -72,7 +72,7 @@ func (r Reason) String() string {
 // Reach finds what a rerun of the roots reaches by marks not after until (now), each batch once, in the order in which
 // they are to run, the oldest first (see Sort). More than most are refused.
 func (g *Graph) Reach(roots []Root, by By, until capri.Instant, most int) ([]Item, error) {
-	s := &search{g: g, until: until, most: most, at: map[key]int32{}, ways: map[wayAt][]capri.Interval{}, first: map[int32]capri.Instant{}}
+	s := &search{g: g, until: until, most: max(most, 1), at: map[key]int32{}, ways: map[wayAt][]capri.Interval{}, first: map[int32]capri.Instant{}}
 	s.finder = g.readers.Find(until, func(task int) capri.Instant { return s.begins(int32(task)) })
 	if err := s.ask(roots); err != nil {
 		return nil, err

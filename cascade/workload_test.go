@@ -70,3 +70,26 @@ func TestReach_on_real_pipelines_is_what_the_obvious_search_finds(t *testing.T) 
 		}
 	}
 }
+
+// What the benchmarks measure is right: all that depends on one root, by day, week and month.
+func TestReach_of_many_descendants_is_what_the_obvious_search_finds(t *testing.T) {
+	w, err := newWorld("Europe/Berlin", 0, workload.Descendants(1500)...)
+	require.NoError(t, err)
+	now := at(t, w.c, "2026-11-20 09:00")
+	for id, ref := range w.refs {
+		ref.First = at(t, w.c, "2026-09-30")
+		w.refs[id] = ref
+	}
+	all, err := w.batches(now)
+	require.NoError(t, err)
+	rows := edgesOf(all)
+	root := Root{w.task("root").ID, []capri.Interval{w.c.EndedBy(capri.Day, at(t, w.c, "2026-10-05"))}}
+	for _, by := range []By{Logic, Data, Both} {
+		items, err := w.graph().Reach([]Root{root}, by, now, 100_000)
+		require.NoError(t, err)
+		if by == Both {
+			require.Equal(t, 1501, len(items))
+		}
+		require.NoError(t, compare(items, rows.reach([]name{{"root", root.Intervals[0].BatchNo}}, by)), by.String())
+	}
+}
