@@ -161,5 +161,6 @@ type NewBatch struct {
 	Conditions
 	Deadlines []Deadline
 	Notifies  bool            // its owner wants to hear of its end (alert.notify_on)
+	HeldBack  bool            // by a campaign, which releases it: one more condition that is unmet
 	Former    []PathCondition // output paths of the run it takes the place of, where that one is archived and its rows are gone
 }

@@ -17,14 +17,14 @@ type Lease struct {
 // share one: there is one placer (dispatch, reschedule) and one judge of attempts (lost-nodes, zombie). The rows are
 // made by the migration and never by a master: a row that vanished and came back would begin its epochs anew, and a
 // master that slept through it would hold a valid one.
-var ServiceLeases = []string{"generate", "dependency", "quality", "dispatch", "timeout", "attempts", "monitor", "bigtask", "cleanup", "alert"}
+var ServiceLeases = []string{"generate", "dependency", "quality", "dispatch", "campaign", "timeout", "attempts", "monitor", "bigtask", "cleanup", "alert"}
 
 // ServiceName is a service as people name it, with the lease that it runs under.
 type ServiceName struct{ Name, Lease string }
 
 // Services are the names of `capri service list` and `capri service trigger`, in the order of a batch's way.
 var Services = []ServiceName{
-	{"generate", "generate"}, {"dependency", "dependency"}, {"quality", "quality"}, {"dispatch", "dispatch"}, {"reschedule", "dispatch"},
+	{"generate", "generate"}, {"dependency", "dependency"}, {"quality", "quality"}, {"dispatch", "dispatch"}, {"reschedule", "dispatch"}, {"campaign", "campaign"},
 	{"timeout", "timeout"}, {"lost-nodes", "attempts"}, {"zombie", "attempts"}, {"monitor", "monitor"}, {"bigtask", "bigtask"}, {"cleanup", "cleanup"}, {"alert", "alert"},
 }
 

@@ -25,11 +25,11 @@ func (a *Actions) ConditionsOf(ctx context.Context, b store.BatchRow) ([]store.C
 	if err != nil {
 		return nil, err
 	}
-	c, err := conditionsOf(maker, t, intervalOf(a, b.Batch))
+	c, err := conditionsOf(maker, t, maker.IntervalOf(b.Batch))
 	if err != nil { // a parent is deleted by now: the rest is still known
 		alone := *t
 		alone.Parents = nil
-		if c, err = conditionsOf(maker, &alone, intervalOf(a, b.Batch)); err != nil {
+		if c, err = conditionsOf(maker, &alone, maker.IntervalOf(b.Batch)); err != nil {
 			return nil, err
 		}
 	}
@@ -67,31 +67,4 @@ func conditionsOf(maker *birth.Maker, t *capri.Task, iv capri.Interval) (capri.C
 		return capri.Conditions{}, err
 	}
 	return maker.Conditions(compiled, iv)
-}
-
-// formerOutputs are the output paths of an archived run that a new one takes the place of: who read them waits again. A
-// version that cannot be read has none that anybody could wait for.
-func (a *Actions) formerOutputs(ctx context.Context, maker *birth.Maker, old capri.Batch, compiled map[store.VersionKey]*birth.Task) ([]capri.PathCondition, error) {
-	if !old.Archived {
-		return nil, nil
-	}
-	key := store.VersionKey{ID: old.TaskID, Version: old.TaskVersion}
-	task, known := compiled[key]
-	if !known {
-		t, err := a.store.TaskVersion(ctx, key.ID, key.Version)
-		if err != nil {
-			return nil, err
-		}
-		outputs := *t
-		outputs.Inputs, outputs.Parents, outputs.ThirdParty = nil, nil, nil
-		if task, err = birth.Compile(&outputs); err != nil {
-			a.log.Warn("the outputs of an archived run are not known", "batch", old.ID, "err", err)
-		}
-		compiled[key] = task
-	}
-	if task == nil {
-		return nil, nil
-	}
-	c, err := maker.Conditions(task, intervalOf(a, old))
-	return c.Outputs, err
 }

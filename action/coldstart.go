@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"capri"
 	"capri/birth"
@@ -14,13 +12,16 @@ import (
 
 // ColdStartRequest asks for a range of batches to be made. From and To are as people wrote them.
 type ColdStartRequest struct {
-	Period   capri.Period
-	From, To string
-	Group    string
-	Tasks    []string
-	Only     string // missing (default), all, failed
-	ByData   bool   // the range is on data intervals, its end excluded
-	Preview  bool
+	Period  capri.Period `json:"-"`
+	Of      string       `json:"period"` // the same, for the record
+	From    string       `json:"from"`
+	To      string       `json:"to"`
+	Group   string       `json:"group,omitempty"`
+	Tasks   []string     `json:"tasks,omitempty"`
+	Only    string       `json:"only,omitempty"`    // missing (default), all, failed
+	ByData  bool         `json:"by_data,omitempty"` // the range is on data intervals, its end excluded
+	Preview bool         `json:"-"`
+	Pace    `json:"-"`
 }
 
 // ColdStart makes the batches of a range, by today's definitions and their validity: `enabled` is asked of now and
@@ -28,38 +29,28 @@ type ColdStartRequest struct {
 //
 // Nothing of a cold start can begin before what it waits for in the same cold start: conditions name the parent's
 // batch_no and begin unmet, so a child that is there first just waits. And of batch_nos that run again, parents
-// come first, so that no child is released by the success of a run that is about to be replaced. If the process
-// dies in the middle, what was made is right, and the same cold start makes the rest.
-func (a *Actions) ColdStart(ctx context.Context, who string, r ColdStartRequest) ([]RangeItem, error) {
+// come first, so that no child is released by the success of a run that is about to be replaced.
+func (a *Actions) ColdStart(ctx context.Context, who string, r ColdStartRequest) (*Planned, error) {
 	now, err := a.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tasks, poisoned, err := a.coldTasks(ctx, r)
-	if err != nil {
+	r.Of = r.Period.String()
+	q := question{kind: capri.CampaignColdStart, target: fmt.Sprintf("%s %s to %s", r.Period, r.From, r.To), pace: r.Pace, now: now,
+		only: cmp.Or(r.Only, onlyMissing), preview: r.Preview}
+	if q.tasks, q.beside, err = a.coldTasks(ctx, r); err != nil {
 		return nil, err
 	}
-	run := rangeRun{who: who, origin: capri.OriginColdStart, now: now}
-	items, err := a.rangeItems(r.Period, r.From, r.To, r.ByData, tasks, now)
-	if err != nil {
+	if q.ivs, err = a.rangeItems(r.Period, r.From, r.To, r.ByData, q.tasks, now); err != nil {
 		return nil, err
 	}
-	if err := a.rangeActions(ctx, cmp.Or(r.Only, onlyMissing), items); err != nil {
-		return nil, err
-	}
-	if run.items = slices.DeleteFunc(items, func(it RangeItem) bool { return it.Action == "" }); !r.Preview {
-		run.note = func(tx *store.Tx, count map[string]int) error { return noteColdStart(tx, who, r, run.items, count) }
-	}
-	if err := a.run(ctx, &run); err != nil {
-		a.log.Warn("a cold start stopped in the middle; the same one again makes the rest", "who", who, "period", r.Period, "from", r.From, "to", r.To, "err", err)
-		return nil, err
-	}
-	return append(run.items, poisoned...), nil
+	q.request = r
+	return a.campaign(ctx, who, &q)
 }
 
 // coldTasks finds the tasks that are meant. One whose definition cannot be used is refused by itself where it was not
 // asked for by name.
-func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*birth.Task, poisoned []RangeItem, err error) {
+func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*birth.Task, poisoned []PlannedItem, err error) {
 	switch r.Period {
 	case 0:
 		return nil, nil, capri.Invalid("period", "", "hour, day, week, month or cron")
@@ -104,7 +95,7 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 		case len(r.Tasks) > 0:
 			return nil, nil, fmt.Errorf("task %s: %w", t.Name, err)
 		default:
-			poisoned = append(poisoned, RangeItem{Task: t.Name, Action: ItemRefused, Reason: err.Error()})
+			poisoned = append(poisoned, PlannedItem{TaskName: t.Name, CampaignItem: capri.CampaignItem{Action: capri.ItemRefused, Task: t.ID, TaskVersion: t.Version, Via: -1, Why: "asked for", Note: err.Error(), Minutes: -1}})
 		}
 	}
 	if len(tasks)+len(poisoned) == 0 {
@@ -114,29 +105,4 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 		return nil, nil, capri.NotFound("there is no enabled %s task", r.Period)
 	}
 	return tasks, poisoned, nil
-}
-
-// noteColdStart writes who did what, and tells admins of what was left alone (seed 002 §1.1.3.3).
-func noteColdStart(tx *store.Tx, who string, r ColdStartRequest, items []RangeItem, count map[string]int) error {
-	target := fmt.Sprintf("%s %s to %s", r.Period, r.From, r.To)
-	detail := fmt.Sprintf("group %q, tasks %q, only %s, by data %t: %d new, %d new runs, %d left alone, %d there already, %d refused",
-		r.Group, r.Tasks, cmp.Or(r.Only, onlyMissing), r.ByData, count[ItemNew], count[ItemNewRun], count[ItemLeftAlone], count[ItemExists], count[ItemRefused])
-	if err := tx.LogAction("cold_start", target, detail); err != nil {
-		return err
-	}
-	var left []string
-	for _, it := range items {
-		if it.Action == ItemLeftAlone {
-			left = append(left, fmt.Sprintf("%s %s: %s", it.Task, it.BatchNo, it.Reason))
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	text := strings.Join(left[:min(len(left), 200)], "\n")
-	if len(left) > 200 {
-		text += fmt.Sprintf("\n… and %d more", len(left)-200)
-	}
-	return tx.Alert(capri.Alert{Key: fmt.Sprintf("cold_start_left_alone:%d:%s", tx.Now, target), Level: capri.Attention, Kind: "cold_start_left_alone",
-		Title: fmt.Sprintf("Cold start of %s by %s left %d unfinished batches alone", target, who, len(left)), Text: text})
 }

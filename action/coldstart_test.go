@@ -18,9 +18,9 @@ func cold(p capri.Period, from, to string) action.ColdStartRequest {
 	return action.ColdStartRequest{Period: p, From: from, To: to}
 }
 
-func did(items []action.RangeItem) (out []string) {
-	for _, it := range items {
-		out = append(out, fmt.Sprintf("%s %s %s", it.Task, it.BatchNo, it.Action))
+func did(p *action.Planned) (out []string) {
+	for _, it := range p.Items {
+		out = append(out, fmt.Sprintf("%s %s %s", it.TaskName, it.BatchNo, it.Action))
 	}
 	return out
 }
@@ -53,8 +53,7 @@ tasks:
 			w := actiontest.SQLite(t)
 			w.Apply(file)
 			tt.r.Preview = true
-			items, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, tt.r)
-			require.NoError(t, err)
+			items := w.ColdStart(tt.r)
 			assert.Equal(t, tt.want, did(items))
 			none, err := w.Store.Batches(w.Ctx, store.BatchFilter{})
 			require.NoError(t, err)
@@ -103,8 +102,7 @@ tasks:
 - {name: a_child, owner: alice, period: day, job: {command: x}, parents: [{task: z_parent, from: -1, to: 0}]}
 - {name: z_parent, owner: alice, period: day, job: {command: x}}
 `)
-		_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Day, "2026-11-18", "2026-11-19"))
-		require.NoError(t, err)
+		w.ColdStart(cold(capri.Day, "2026-11-18", "2026-11-19"))
 		first, second := w.Latest("a_child", "20261117"), w.Latest("a_child", "20261118")
 		w.Look()
 		for id, want := range map[capri.BatchID]int{first.ID: 1, second.ID: 2} { // 20261116 is before the first
@@ -131,31 +129,29 @@ func TestColdStart_leaves_unfinished_ones_alone_and_tells_admins(t *testing.T) {
 		w.Apply(kinds)
 		r := cold(capri.Day, "2026-11-19", "2026-11-20")
 		r.Tasks = []string{"day"}
-		items, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		items := w.ColdStart(r)
 		assert.Equal(t, []string{"day 20261118 new", "day 20261119 new"}, did(items))
 		w.Finish(w.Latest("day", "20261118").ID, store.Succeeded)
 
-		again, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		again := w.ColdStart(r)
 		assert.Equal(t, []string{"day 20261118 exists", "day 20261119 left_alone"}, did(again))
 		alerts, err := w.Store.Alerts(w.Ctx, nil, 0, 10)
 		require.NoError(t, err)
-		require.Len(t, alerts, 1)
-		assert.Equal(t, "cold_start_left_alone", alerts[0].Kind)
-		assert.Contains(t, alerts[0].Text, "day 20261119")
+		require.Len(t, alerts, 2)
+		assert.Equal(t, "cold_start_left_alone", alerts[1].Kind)
+		assert.Contains(t, alerts[1].Text, "day 20261119")
+		assert.Equal(t, "cold_start_done", alerts[0].Kind, "nothing was to be done, so it is done")
+		assert.Contains(t, alerts[0].Text, "1 were there already, 1 had not finished and were left alone\nday 20261119: left alone")
 
 		w.Finish(w.Latest("day", "20261119").ID, store.Failed)
 		r.Only = "failed"
-		failed, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		failed := w.ColdStart(r)
 		assert.Equal(t, []string{"day 20261118 exists", "day 20261119 new_run"}, did(failed))
 		assert.Equal(t, 1, w.Latest("day", "20261119").RunNo)
 
 		w.Finish(w.Latest("day", "20261119").ID, store.Succeeded)
 		r.Only = "all"
-		all, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		all := w.ColdStart(r)
 		assert.Equal(t, []string{"day 20261118 new_run", "day 20261119 new_run"}, did(all))
 		assert.Equal(t, 2, w.Latest("day", "20261119").RunNo)
 	})
@@ -169,16 +165,14 @@ tasks:
 - {name: z_parent, owner: alice, period: day, job: {command: x}}
 `)
 		r := cold(capri.Day, "2026-11-20", "2026-11-20")
-		_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		w.ColdStart(r)
 		w.Look()
 		for _, task := range []string{"z_parent", "a_child"} {
 			w.Finish(w.Latest(task, "20261119").ID, store.Succeeded)
 			w.Look()
 		}
 		r.Only = "all"
-		_, err = w.Actions.ColdStart(w.Ctx, actiontest.Who, r)
-		require.NoError(t, err)
+		w.ColdStart(r)
 		w.Look()
 		child := w.Latest("a_child", "20261119")
 		assert.Equal(t, 1, child.RunNo)
@@ -190,8 +184,7 @@ func TestColdStart_of_many_is_quick(t *testing.T) {
 	w := actiontest.SQLite(t)
 	w.Apply(kinds)
 	begin := time.Now()
-	items, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Hour, "2026-10-01", "2026-11-20"))
-	require.NoError(t, err)
-	assert.Len(t, items, 50*24+10)
+	items := w.ColdStart(cold(capri.Hour, "2026-10-01", "2026-11-20"))
+	assert.Len(t, items.Items, 50*24+10)
 	assert.Less(t, time.Since(begin), time.Minute)
 }

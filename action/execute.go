@@ -150,6 +150,13 @@ func (a *Actions) clock(at capri.Instant) string {
 
 // execute makes the run; what there was has finished.
 func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x executable) (store.BatchRow, error) {
+	others, err := a.store.OtherCampaigns(ctx, []capri.TaskID{x.task.ID})
+	if err != nil {
+		return store.BatchRow{}, err
+	}
+	if id := others[store.LatestKey{Task: x.task.ID, No: x.iv.BatchNo}]; id != 0 {
+		return store.BatchRow{}, capri.Conflict("campaign %d is about to run %s of task %s", id, x.iv.BatchNo, r.Task)
+	}
 	maker, err := a.maker(ctx)
 	if err != nil {
 		return store.BatchRow{}, err
@@ -167,7 +174,7 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 		return store.BatchRow{}, err
 	}
 	nb.Params = r.Params
-	if nb.Former, err = a.formerOutputs(ctx, maker, x.old, map[store.VersionKey]*birth.Task{}); err != nil {
+	if nb.Former, err = birth.NewFormer(a.store, maker).Outputs(ctx, x.old); err != nil {
 		return store.BatchRow{}, err
 	}
 
@@ -176,7 +183,7 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 		if err := tx.LowerFirstMark(x.task.ID, x.iv.Mark); err != nil {
 			return err
 		}
-		change := store.Change{Action: "execute", Target: r.Task, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", x.iv.BatchNo, runNo, nb.ID), Task: x.task.ID}
+		change := store.Change{Action: "execute", Target: r.Task, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", x.iv.BatchNo, nb.RunNo, nb.ID), Task: x.task.ID}
 		if len(r.Params) > 0 {
 			change.Detail += ", params " + strings.Join(slices.Sorted(maps.Keys(r.Params)), " ")
 		}

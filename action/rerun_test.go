@@ -50,7 +50,6 @@ func TestRerun_refuses(t *testing.T) { // the clock stands at 2026-11-20 09:30
 		{"a task that is not there", rerun("nothing", "2026-11-18", "2026-11-19"), capri.ErrNotFound},
 		{"a disabled task", rerun("off", "2026-11-18", "2026-11-19"), capri.ErrConflict},
 		{"a manual task", rerun("m", "2026-11-18", "2026-11-19"), capri.ErrInvalid},
-		{"a cascade, for now", day(func(r *action.RerunRequest) { r.Cascade = "data" }), capri.ErrInvalid},
 		{"a cascade that is none", day(func(r *action.RerunRequest) { r.Cascade = "all" }), capri.ErrInvalid},
 		{"an unknown only", day(func(r *action.RerunRequest) { r.Only = "some" }), capri.ErrInvalid},
 		{"an unknown on_running", day(func(r *action.RerunRequest) { r.OnRunning = "wait" }), capri.ErrInvalid},
@@ -65,12 +64,11 @@ func TestRerun_refuses(t *testing.T) { // the clock stands at 2026-11-20 09:30
 func TestRerun_makes_the_next_run_at_each_own_mark_and_what_rested_on_the_old_one_waits(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(rerunFile)
-		_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Day, "2026-11-19", "2026-11-20"))
-		require.NoError(t, err)
+		w.ColdStart(cold(capri.Day, "2026-11-19", "2026-11-20"))
 		old := w.Latest("d", "20261118")
 		w.Finish(old.ID, store.Succeeded)
 		w.Look()
-		_, err = w.Store.MeetPaths(w.Ctx, w.Lease(t, "dependency"), []capri.PathCondition{{Path: "/d/20261118", Flag: "_SUCCESS"}})
+		_, err := w.Store.MeetPaths(w.Ctx, w.Lease(t, "dependency"), []capri.PathCondition{{Path: "/d/20261118", Flag: "_SUCCESS"}})
 		require.NoError(t, err)
 		child, reader := w.Latest("child", "20261118"), w.Latest("reader", "20261118")
 		require.Zero(t, child.Unmet)
@@ -78,13 +76,11 @@ func TestRerun_makes_the_next_run_at_each_own_mark_and_what_rested_on_the_old_on
 		w.Apply(`tasks: [{name: d, owner: alice, period: day, priority: 1, job: {command: y}, outputs: [{path: "/d/${yyyyMMdd}"}]}]`)
 		w.Wakes.Take()
 
-		preview, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("d", "2026-11-19", "2026-11-19", func(r *action.RerunRequest) { r.Preview = true }))
-		require.NoError(t, err)
+		preview := w.Rerun(rerun("d", "2026-11-19", "2026-11-19", func(r *action.RerunRequest) { r.Preview = true }))
 		require.Equal(t, []string{"d 20261118 new_run"}, did(preview))
 		require.Equal(t, old.ID, w.Latest("d", "20261118").ID, "a preview writes nothing")
 
-		done, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("d", "2026-11-19", "2026-11-19"))
-		require.NoError(t, err)
+		done := w.Rerun(rerun("d", "2026-11-19", "2026-11-19"))
 		require.Equal(t, did(preview), did(done))
 		next := w.Latest("d", "20261118")
 		require.Equal(t, 1, next.RunNo)
@@ -95,7 +91,7 @@ func TestRerun_makes_the_next_run_at_each_own_mark_and_what_rested_on_the_old_on
 		require.False(t, w.Batch(old.ID).Latest)
 		require.Equal(t, 1, w.Batch(child.ID).Unmet)
 		require.Equal(t, 1, w.Batch(reader.ID).Unmet)
-		require.Contains(t, w.Wakes.Take(), wake.Dispatch)
+		require.Contains(t, w.Wakes.Take(), wake.Campaign)
 		log, err := w.Store.Actions(w.Ctx, store.ActionFilter{Limit: 1})
 		require.NoError(t, err)
 		require.Equal(t, "rerun", log[0].Action)
@@ -112,8 +108,7 @@ func TestRerun_makes_the_next_run_at_each_own_mark_and_what_rested_on_the_old_on
 func TestRerun_takes_the_batches_that_only_says(t *testing.T) {
 	w := actiontest.SQLite(t)
 	w.Apply(rerunFile)
-	_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Hour, "2026-11-20 02:00", "2026-11-20 04:30"))
-	require.NoError(t, err)
+	w.ColdStart(cold(capri.Hour, "2026-11-20 02:00", "2026-11-20 04:30"))
 	w.Finish(w.Latest("h", "2026112001").ID, store.Succeeded)
 	w.Finish(w.Latest("h", "2026112002").ID, store.Failed)
 	w.Finish(w.Latest("h", "2026112003").ID, store.Succeeded)
@@ -123,18 +118,14 @@ func TestRerun_takes_the_batches_that_only_says(t *testing.T) {
 		"failed":  {"h 2026112001 exists", "h 2026112002 new_run", "h 2026112003 exists"},
 		"missing": {"h 2026112000 new", "h 2026112001 exists", "h 2026112002 exists", "h 2026112003 exists"},
 	} {
-		items, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("h", "2026-11-20 01:00", "2026-11-20 04:30", func(r *action.RerunRequest) { r.Only, r.Preview = only, true }))
-		require.NoError(t, err)
+		items := w.Rerun(rerun("h", "2026-11-20 01:00", "2026-11-20 04:30", func(r *action.RerunRequest) { r.Only, r.Preview = only, true }))
 		require.Equal(t, want, did(items), only)
 	}
-	byData, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("h", "2026-11-20 01:00", "2026-11-20 03:00", func(r *action.RerunRequest) { r.ByData, r.Preview = true, true }))
-	require.NoError(t, err)
+	byData := w.Rerun(rerun("h", "2026-11-20 01:00", "2026-11-20 03:00", func(r *action.RerunRequest) { r.ByData, r.Preview = true, true }))
 	require.Equal(t, []string{"h 2026112001 new_run", "h 2026112002 new_run"}, did(byData), "on data intervals, the end excluded")
-	some, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("h", "2026-11-20", "2026-11-20", func(r *action.RerunRequest) { r.BatchNos = []capri.BatchNo{"2026112002"} }))
-	require.NoError(t, err)
+	some := w.Rerun(rerun("h", "2026-11-20", "2026-11-20", func(r *action.RerunRequest) { r.BatchNos = []capri.BatchNo{"2026112002"} }))
 	require.Equal(t, []string{"h 2026112002 new_run"}, did(some))
-	fires, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("c", "2026-11-20", "2026-11-20"))
-	require.NoError(t, err)
+	fires := w.Rerun(rerun("c", "2026-11-20", "2026-11-20"))
 	require.Equal(t, []string{"c 20261120000000 new", "c 20261120060000 new"}, did(fires))
 	require.Equal(t, capri.OriginRerun, w.Latest("c", "20261120060000").Origin)
 }
@@ -142,8 +133,7 @@ func TestRerun_takes_the_batches_that_only_says(t *testing.T) {
 func TestRerun_of_batches_that_have_not_finished(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(rerunFile)
-		_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Hour, "2026-11-20 01:01", "2026-11-20 03:01"))
-		require.NoError(t, err)
+		w.ColdStart(cold(capri.Hour, "2026-11-20 01:01", "2026-11-20 03:01"))
 		ended, waits, runs := w.Latest("h", "2026112000"), w.Latest("h", "2026112001"), w.Latest("h", "2026112002")
 		w.Finish(ended.ID, store.Succeeded)
 		attempt := w.Start(runs.ID)
@@ -151,58 +141,52 @@ func TestRerun_of_batches_that_have_not_finished(t *testing.T) {
 			return rerun("h", "2026-11-20 01:00", "2026-11-20 03:30", append(change, func(r *action.RerunRequest) { r.OnRunning = what })...)
 		}
 
-		_, err = w.Actions.Rerun(w.Ctx, actiontest.Who, on(""))
+		_, err := w.Actions.Rerun(w.Ctx, actiontest.Who, on(""))
 		require.ErrorIs(t, err, capri.ErrConflict)
-		require.ErrorContains(t, err, "2 batches of task h have not finished: 2026112001")
+		require.ErrorContains(t, err, "1 batches are in the way: h 2026112002")
+		w.Campaigns()
 		require.Equal(t, ended.ID, w.Latest("h", "2026112000").ID, "nothing was made")
 
 		for _, only := range []string{"missing", "failed"} { // what has not finished is neither, and nobody means to kill it
-			items, err := w.Actions.Rerun(w.Ctx, actiontest.Who, on("kill", func(r *action.RerunRequest) { r.Only = only }))
-			require.NoError(t, err)
+			items := w.Rerun(on("kill", func(r *action.RerunRequest) { r.Only = only }))
 			require.Equal(t, []string{"h 2026112000 exists", "h 2026112001 left_alone", "h 2026112002 left_alone"}, did(items))
 		}
 
-		items, err := w.Actions.Rerun(w.Ctx, actiontest.Who, on("skip"))
-		require.NoError(t, err)
-		require.Equal(t, []string{"h 2026112000 new_run", "h 2026112001 left_alone", "h 2026112002 left_alone"}, did(items))
-
-		two := func(r *action.RerunRequest) { r.BatchNos = []capri.BatchNo{waits.BatchNo, runs.BatchNo} }
-		items, err = w.Actions.Rerun(w.Ctx, actiontest.Who, on("kill", two, func(r *action.RerunRequest) { r.Preview = true }))
-		require.NoError(t, err)
-		require.Equal(t, []string{"h 2026112001 new_run", "h 2026112002 kill_asked"}, did(items))
-		require.False(t, w.Batch(runs.ID).KillRequest, "a preview kills nothing")
-
-		items, err = w.Actions.Rerun(w.Ctx, actiontest.Who, on("kill", two))
-		require.NoError(t, err)
-		require.Equal(t, []string{"h 2026112001 new_run", "h 2026112002 kill_asked"}, did(items))
-		require.Equal(t, capri.Killed, w.Batch(waits.ID).FinishState)
-		require.Equal(t, 1, w.Latest("h", "2026112001").RunNo)
-		require.True(t, w.Batch(runs.ID).KillRequest)
+		items := w.Rerun(on("skip"))
+		require.Equal(t, []string{"h 2026112000 new_run", "h 2026112001 left_waiting", "h 2026112002 left_alone"}, did(items))
+		require.Equal(t, waits.ID, w.Latest("h", "2026112001").ID, "what has not started runs once")
+		require.Zero(t, w.Batch(waits.ID).Unmet, "and is released")
 
 		last := func(r *action.RerunRequest) { r.BatchNos = []capri.BatchNo{runs.BatchNo} }
-		items, err = w.Actions.Rerun(w.Ctx, actiontest.Who, on("skip", last))
+		items = w.Rerun(on("kill", last, func(r *action.RerunRequest) { r.Preview = true }))
+		require.Equal(t, []string{"h 2026112002 kill_first"}, did(items))
+		require.False(t, w.Batch(runs.ID).KillRequest, "a preview kills nothing")
+
+		killing := w.Rerun(on("kill", last))
+		require.True(t, w.Batch(runs.ID).KillRequest)
+		c, err := w.Store.Campaign(w.Ctx, killing.ID)
 		require.NoError(t, err)
+		require.Equal(t, capri.CampaignCreating, c.State)
+		require.Contains(t, c.Message, "it waits for batch")
+		items = w.Rerun(on("skip", last))
 		require.Equal(t, []string{"h 2026112002 left_alone"}, did(items), "its worker has not ended it yet")
 		_, err = w.Store.FinishAttempts(w.Ctx, "n1", []store.Result{{Attempt: attempt, Outcome: store.Killed, Message: "killed"}})
 		require.NoError(t, err)
-		items, err = w.Actions.Rerun(w.Ctx, actiontest.Who, on("skip", last))
-		require.NoError(t, err)
-		require.Equal(t, []string{"h 2026112002 new_run"}, did(items))
+		w.Campaigns()
+		require.Equal(t, 1, w.Latest("h", "2026112002").RunNo, "as soon as it has ended it runs again")
 	})
 }
 
 func TestRerun_of_a_task_that_waits_for_itself_runs_its_intervals_one_after_the_other(t *testing.T) {
 	w := actiontest.SQLite(t)
 	w.Apply(`tasks: [{name: d, owner: alice, period: day, job: {command: x}, parents: [{task: d, from: -1, to: -1}]}]`)
-	_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Day, "2026-11-18", "2026-11-20"))
-	require.NoError(t, err)
+	w.ColdStart(cold(capri.Day, "2026-11-18", "2026-11-20"))
 	nos := []capri.BatchNo{"20261117", "20261118", "20261119"}
 	for _, no := range nos {
 		w.Look()
 		w.Finish(w.Latest("d", no).ID, store.Succeeded)
 	}
-	_, err = w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("d", "2026-11-18", "2026-11-20"))
-	require.NoError(t, err)
+	w.Rerun(rerun("d", "2026-11-18", "2026-11-20"))
 	for i, no := range nos {
 		w.Look()
 		for j, later := range nos[i:] {
@@ -215,8 +199,7 @@ func TestRerun_of_a_task_that_waits_for_itself_runs_its_intervals_one_after_the_
 func TestRerunAndExecute_of_an_archived_batch(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(rerunFile)
-		_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Day, "2026-11-20", "2026-11-20"))
-		require.NoError(t, err)
+		w.ColdStart(cold(capri.Day, "2026-11-20", "2026-11-20"))
 		old := w.Latest("d", "20261119")
 		w.Finish(old.ID, store.Succeeded)
 		w.Clock.Advance(100 * 24 * time.Hour)
@@ -227,8 +210,7 @@ func TestRerunAndExecute_of_an_archived_batch(t *testing.T) {
 		rows, err := w.Actions.ConditionsOf(w.Ctx, w.Batch(old.ID))
 		require.NoError(t, err)
 		require.Equal(t, []store.ConditionRow{{Kind: "output", Path: "/d/20261119", Flag: "_SUCCESS"}}, rows, "derived from its version")
-		again, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"d"}})
-		require.NoError(t, err)
+		again := w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"d"}})
 		require.Equal(t, []string{"d 20261119 exists"}, did(again))
 
 		w.Look()
@@ -249,8 +231,7 @@ func TestRerunAndExecute_of_an_archived_batch(t *testing.T) {
 		_, err = w.Store.MeetPaths(w.Ctx, w.Lease(t, "dependency"), []capri.PathCondition{{Path: "/d/20261119", Flag: "_SUCCESS"}})
 		require.NoError(t, err)
 		require.Zero(t, w.Batch(reader.ID).Unmet)
-		items, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("d", "2026-11-20", "2026-11-20"))
-		require.NoError(t, err)
+		items := w.Rerun(rerun("d", "2026-11-20", "2026-11-20"))
 		require.Equal(t, []string{"d 20261119 new_run"}, did(items))
 		next := w.Latest("d", "20261119")
 		require.Equal(t, 1, next.RunNo)
@@ -283,11 +264,10 @@ func TestAPoisonedTask_keeps_nobody_from_cold_starts_executions_and_edits(t *tes
 			_, err := w.Store.DB().ExecContext(w.Ctx, text)
 			require.NoError(t, err)
 		}
-		items, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, cold(capri.Day, "2026-11-20", "2026-11-20"))
-		require.NoError(t, err)
+		items := w.ColdStart(cold(capri.Day, "2026-11-20", "2026-11-20"))
 		require.Equal(t, []string{"d 20261119 new", "reader 20261119 new", "child  refused"}, did(items))
-		require.Contains(t, items[2].Reason, "cannot be read")
-		_, err = w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "h"})
+		require.Contains(t, items.Items[2].Note, "cannot be read")
+		_, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "h"})
 		require.NoError(t, err)
 		_, err = w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "child"})
 		require.ErrorIs(t, err, capri.ErrConflict)

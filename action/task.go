@@ -559,7 +559,7 @@ func (a *Actions) derive(tx *store.Tx, e *edit, tasks []*capri.Task, waiting map
 			if b.Period != t.Period {
 				continue
 			}
-			c, err := maker.Conditions(compiled, intervalOf(a, b))
+			c, err := maker.Conditions(compiled, maker.IntervalOf(b))
 			if err != nil {
 				return fmt.Errorf("conditions of batch %d: %w", b.ID, err)
 			}
@@ -569,19 +569,6 @@ func (a *Actions) derive(tx *store.Tx, e *edit, tasks []*capri.Task, waiting map
 		}
 	}
 	return nil
-}
-
-// intervalOf is a batch's interval. An execution is scheduled when it was asked for, so the mark is asked of the
-// calendar; of cron and manual batches it is the fire, where the interval ends.
-func intervalOf(a *Actions, b capri.Batch) capri.Interval {
-	iv := capri.Interval{BatchNo: b.BatchNo, Start: b.DataStart, End: b.DataEnd, Mark: b.DataEnd}
-	if b.Period.Calendar() {
-		iv.Mark = b.ScheduleTime
-		if whole, err := a.calendar.Parse(b.Period, b.BatchNo); err == nil {
-			iv.Mark = whole.Mark
-		}
-	}
-	return iv
 }
 
 func (a *Actions) deriveLate(ctx context.Context, who string, e *edit, tasks []*capri.Task, before map[capri.TaskID][]capri.Batch) error {

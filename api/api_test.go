@@ -296,6 +296,7 @@ func TestBatches_are_paged_by_key(t *testing.T) {
 		r.Apply(some)
 		rec := r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-10","to":"2026-11-20"}`)
 		require.Equal(t, 200, rec.Code, rec.Body.String())
+		r.Campaigns()
 		var seen []capri.BatchID
 		for cursor := ""; ; {
 			var page wire.Page[wire.Batch]

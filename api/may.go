@@ -37,6 +37,24 @@ func (s *server) mayTasks(ctx context.Context, act auth.Act, names ...string) er
 	return p.MayAll(act, objects)
 }
 
+// mayCascade decides on the tasks that a rerun reaches beside its own.
+func (s *server) mayCascade(ctx context.Context, names []string) error {
+	p := auth.From(ctx)
+	if p.Everywhere(auth.BatchRerun) || len(names) == 0 {
+		return nil
+	}
+	whose, err := s.Store.WhoseTasks(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := p.MayCascade(auth.TaskObject(whose[n])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // mayBatches decides on batches, whose right is their task's.
 func (s *server) mayBatches(ctx context.Context, act auth.Act, ids ...capri.BatchID) error {
 	p := auth.From(ctx)

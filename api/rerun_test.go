@@ -37,17 +37,21 @@ func TestRerun_answers_what_it_did(t *testing.T) {
 		{auth.ReadOnly, `{"from":"2026-11-19","to":"2026-11-20"}`, 403},
 		{auth.Member, `{"from":"2026-11-19"}`, 422},
 		{auth.Member, `{"from":"2026-11-19","to":"2026-11-21"}`, 422},
-		{auth.Member, `{"from":"2026-11-19","to":"2026-11-20","cascade":"both"}`, 422},
+		{auth.Member, `{"from":"2026-11-19","to":"2026-11-20","cascade":"all"}`, 422},
 		{auth.Member, `{"from":"2026-11-19","to":"2026-11-20","only":"some"}`, 422},
 	} {
 		assert.Equal(t, c.want, r.ask(c.role, "POST", path, c.body).Code, c.body)
 	}
-	made := decode[wire.Reran](t, r.ask(auth.Member, "POST", path, `{"from":"2026-11-19","to":"2026-11-20"}`))
+	made := decode[wire.CampaignPlan](t, r.ask(auth.Member, "POST", path, `{"from":"2026-11-19","to":"2026-11-20"}`))
 	require.Equal(t, 2, made.Made)
 	require.Equal(t, "new", made.Items[0].Action)
-	assert.Equal(t, 409, r.ask(auth.Member, "POST", path, `{"from":"2026-11-19","to":"2026-11-20"}`).Code, "they have not finished")
+	r.Campaigns()
+	waits := decode[wire.CampaignPlan](t, r.ask(auth.Member, "POST", path, `{"from":"2026-11-19","to":"2026-11-20"}`))
+	assert.Equal(t, "left_waiting", waits.Items[0].Action, "they have not started, so they run once")
+	r.Campaigns()
 	r.Finish(r.Latest("day", "20261119").ID, store.Succeeded)
-	again := decode[wire.Reran](t, r.ask(auth.Member, "POST", path, `{"from":"2026-11-20","to":"2026-11-20"}`))
+	r.Campaigns()
+	again := decode[wire.CampaignPlan](t, r.ask(auth.Member, "POST", path, `{"from":"2026-11-20","to":"2026-11-20"}`))
 	require.Equal(t, capri.BatchNo("20261119"), again.Items[0].BatchNo)
 	require.Equal(t, "new_run", again.Items[0].Action)
 }
@@ -56,7 +60,8 @@ func TestAnArchivedBatch_is_shown_listed_and_explained(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := newRig(t, w)
 		r.Apply(some)
-		decode[wire.ColdStarted](t, r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-20","to":"2026-11-20"}`))
+		decode[wire.CampaignPlan](t, r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-20","to":"2026-11-20"}`))
+		r.Campaigns()
 		day, child := r.Latest("day", "20261119"), r.Latest("child", "20261119")
 		r.Finish(day.ID, store.Failed)
 		r.Clock.Advance(100 * 24 * time.Hour)
@@ -94,7 +99,8 @@ func TestAPoisonedTask_hides_no_other_in_any_list(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := newRig(t, w)
 		r.Apply(some)
-		decode[wire.ColdStarted](t, r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-20","to":"2026-11-20"}`))
+		decode[wire.CampaignPlan](t, r.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-20","to":"2026-11-20"}`))
+		r.Campaigns()
 		for _, text := range []string{"UPDATE task SET definition = '{' WHERE name = 'child'", "UPDATE task_history SET definition = '{'",
 			`UPDATE task SET definition = REPLACE(definition, '0/20', '0/x') WHERE name = 'tick'`} {
 			_, err := w.Store.DB().ExecContext(w.Ctx, text)

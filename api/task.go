@@ -239,26 +239,14 @@ func (s *server) runTaskNow(ctx context.Context, in *reasonInput) (*body[wire.Ba
 	return answer(wire.BatchOf(&b.Batch, b.Task, s.Zone)), nil
 }
 
-func (s *server) coldStart(ctx context.Context, in *struct{ Body wire.ColdStart }) (*body[wire.ColdStarted], error) {
+func (s *server) coldStart(ctx context.Context, in *struct{ Body wire.ColdStart }) (*body[wire.CampaignPlan], error) {
 	r := in.Body
-	items, err := s.Actions.ColdStart(ctx, who(ctx), action.ColdStartRequest{
-		Period: r.Period, From: r.From, To: r.To, Group: r.Group, Tasks: r.Tasks, Only: r.Only, ByData: r.ByData, Preview: r.Preview})
+	p, err := s.Actions.ColdStart(ctx, who(ctx), action.ColdStartRequest{Period: r.Period, From: r.From, To: r.To, Group: r.Group, Tasks: r.Tasks, Only: r.Only, ByData: r.ByData,
+		Preview: r.Preview, Pace: action.Pace{Limit: r.Limit, Order: r.Order, Reason: r.Reason}})
 	if err != nil {
 		return nil, err
 	}
-	list, made := s.rangeItems(items, r.Preview)
-	return answer(wire.ColdStarted{Items: list, Made: made}), nil
-}
-
-func (s *server) rangeItems(items []action.RangeItem, preview bool) (list []wire.RangeItem, made int) {
-	list = make([]wire.RangeItem, len(items))
-	for i, it := range items {
-		list[i] = wire.RangeItem{Task: it.Task, BatchNo: it.BatchNo, ScheduleTime: wire.At(it.ScheduleTime, s.Zone), Action: it.Action, Reason: it.Reason}
-		if !preview && (it.Action == action.ItemNew || it.Action == action.ItemNewRun) {
-			made++
-		}
-	}
-	return list, made
+	return answer(s.wirePlan(p)), nil
 }
 
 type rerunInput struct {
@@ -266,18 +254,17 @@ type rerunInput struct {
 	Body wire.Rerun
 }
 
-func (s *server) rerun(ctx context.Context, in *rerunInput) (*body[wire.Reran], error) {
+func (s *server) rerun(ctx context.Context, in *rerunInput) (*body[wire.CampaignPlan], error) {
 	if err := s.mayTasks(ctx, auth.BatchRerun, in.Name); err != nil {
 		return nil, err
 	}
 	r := in.Body
-	items, err := s.Actions.Rerun(ctx, who(ctx), action.RerunRequest{Task: in.Name, From: r.From, To: r.To, ByData: r.ByData, Only: r.Only,
-		OnRunning: r.OnRunning, Cascade: r.Cascade, BatchNos: r.BatchNos, Preview: r.Preview})
+	p, err := s.Actions.Rerun(ctx, who(ctx), action.RerunRequest{Task: in.Name, From: r.From, To: r.To, ByData: r.ByData, Only: r.Only,
+		OnRunning: r.OnRunning, Cascade: r.Cascade, BatchNos: r.BatchNos, Preview: r.Preview, Pace: action.Pace{Limit: r.Limit, Order: r.Order, Reason: r.Reason}, MayReach: s.mayCascade})
 	if err != nil {
 		return nil, err
 	}
-	list, made := s.rangeItems(items, r.Preview)
-	return answer(wire.Reran{Items: list, Made: made}), nil
+	return answer(s.wirePlan(p)), nil
 }
 
 type planInput struct {

@@ -88,6 +88,8 @@ const (
 	QualityAnswer Act = "quality.answer"
 	QualityJudge  Act = "quality.judge"
 	ColdStart     Act = "cold-start.run"
+	CampaignRead  Act = "campaign.read"
+	CampaignEdit  Act = "campaign.edit"
 	ThirdParty    Act = "third-party.report"
 	AttemptReport Act = "attempt.report"
 	AlertRead     Act = "alert.read"
@@ -158,6 +160,8 @@ var Policy = []Rule{
 	{Act: QualityAnswer, Role: Member, Own: Asked, Scope: ScopeThirdParty, Does: "answer a question of the quality gate"},
 	{Act: QualityJudge, Role: Admin, Scope: ScopeBatches, Does: "open or close a quality gate by hand"},
 	{Act: ColdStart, Role: SuperAdmin, Scope: ScopeOperations, Does: "make the batches of a range"},
+	{Act: CampaignRead, Role: ReadOnly, Scope: ScopeRead, Does: "look at campaigns"},
+	{Act: CampaignEdit, Role: Member, Own: Self, Scope: ScopeBatches, Does: "run, narrow, pause, resume and cancel campaigns"},
 	{Act: ThirdParty, Role: Member, Scope: ScopeThirdParty, Does: "say what a third party says of an interval"},
 	{Act: AttemptReport, Job: true, Does: "report how the caller's own attempt goes"},
 

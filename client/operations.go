@@ -130,12 +130,12 @@ func (c *Client) RunTaskNow(ctx context.Context, task, reason string) (wire.Batc
 	return one[wire.Batch](ctx, c, post, path("tasks", task)+":run-now", nil, wire.Reason{Reason: reason})
 }
 
-func (c *Client) ColdStart(ctx context.Context, cs wire.ColdStart) (wire.ColdStarted, error) {
-	return one[wire.ColdStarted](ctx, c, post, "/cold-starts", nil, cs)
+func (c *Client) ColdStart(ctx context.Context, cs wire.ColdStart) (wire.CampaignPlan, error) {
+	return one[wire.CampaignPlan](ctx, c, post, "/cold-starts", nil, cs)
 }
 
-func (c *Client) Rerun(ctx context.Context, task string, r wire.Rerun) (wire.Reran, error) {
-	return one[wire.Reran](ctx, c, post, path("tasks", task, "rerun"), nil, r)
+func (c *Client) Rerun(ctx context.Context, task string, r wire.Rerun) (wire.CampaignPlan, error) {
+	return one[wire.CampaignPlan](ctx, c, post, path("tasks", task, "rerun"), nil, r)
 }
 
 func (c *Client) Plan(ctx context.Context, task, from, to string, limit int) ([]wire.PlanRow, error) {
@@ -499,4 +499,42 @@ func (c *Client) GrantAlert(ctx context.Context, task string, g wire.AlertGrant)
 
 func (c *Client) RevokeAlert(ctx context.Context, task, user string) error {
 	return c.call(ctx, remove, path("tasks", task, "alert-grants", user), nil, nil, nil)
+}
+
+// Campaigns lists them, the newest first; state may be empty. limit 0: all.
+func (c *Client) Campaigns(ctx context.Context, state string, limit int) ([]wire.Campaign, error) {
+	return pages[wire.Campaign](ctx, c, "/campaigns", values("state", state), limit)
+}
+
+func (c *Client) Campaign(ctx context.Context, id capri.CampaignID) (wire.CampaignDetail, error) {
+	return one[wire.CampaignDetail](ctx, c, get, path("campaigns", number(id)), nil, nil)
+}
+
+// CampaignItems lists what a campaign does, in its order.
+func (c *Client) CampaignItems(ctx context.Context, id capri.CampaignID, action string, limit int) ([]wire.CampaignItem, error) {
+	return pages[wire.CampaignItem](ctx, c, path("campaigns", number(id), "items"), values("action", action), limit)
+}
+
+func (c *Client) RunCampaign(ctx context.Context, id capri.CampaignID, r wire.CampaignRun) (wire.Campaign, error) {
+	return one[wire.Campaign](ctx, c, post, path("campaigns", number(id), "run"), nil, r)
+}
+
+func (c *Client) DropItems(ctx context.Context, id capri.CampaignID, items []string) (wire.Dropped, error) {
+	return one[wire.Dropped](ctx, c, post, path("campaigns", number(id), "drop"), nil, wire.CampaignDrop{Items: items})
+}
+
+func (c *Client) LimitCampaign(ctx context.Context, id capri.CampaignID, limit int) (wire.Campaign, error) {
+	return one[wire.Campaign](ctx, c, post, path("campaigns", number(id), "limit"), nil, wire.CampaignLimit{Limit: limit})
+}
+
+func (c *Client) PauseCampaign(ctx context.Context, id capri.CampaignID, r wire.CampaignChange) (wire.Campaign, error) {
+	return one[wire.Campaign](ctx, c, post, path("campaigns", number(id), "pause"), nil, r)
+}
+
+func (c *Client) ResumeCampaign(ctx context.Context, id capri.CampaignID, r wire.CampaignChange) (wire.Campaign, error) {
+	return one[wire.Campaign](ctx, c, post, path("campaigns", number(id), "resume"), nil, r)
+}
+
+func (c *Client) CancelCampaign(ctx context.Context, id capri.CampaignID, r wire.CampaignChange) (wire.Campaign, error) {
+	return one[wire.Campaign](ctx, c, post, path("campaigns", number(id), "cancel"), nil, r)
 }

@@ -12,6 +12,7 @@ import (
 	"capri/services/alert"
 	"capri/services/attempts"
 	"capri/services/bigtask"
+	"capri/services/campaign"
 	"capri/services/cleanup"
 	"capri/services/dependency"
 	"capri/services/dispatch"
@@ -47,6 +48,8 @@ func (m *Master) Timetable() []services.Row {
 			Service: dispatch.New(s, m.o.Calendar, m.o.Random)},
 		{Name: "reschedule", Lease: "dispatch", Every: 30 * time.Second,
 			Service: reschedule.Service{Store: s, Calendar: m.o.Calendar, Log: m.o.Log}},
+		{Name: "campaign", Lease: "campaign", Every: lookEvery, Wake: []string{wake.Campaign},
+			Service: campaign.New(s, m.o.Calendar, m.o.Log)},
 		{Name: "timeout", Lease: "timeout", Fires: m.at("10 * * * * ?"), // not at the full minute, when batches are made
 			Service: timeout.Service{Store: s, Zone: m.o.Calendar.Zone()}},
 		{Name: "lost-nodes", Lease: "attempts", Every: 5 * time.Second,

@@ -688,10 +688,6 @@ var scenes = map[string]func(w *world){
 			_, err := w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-19", ByData: true, Tasks: []string{"b"}})
 			return err
 		})
-		w.person(func() error { // kills what waits, and runs it again
-			_, err := w.people.Rerun(w.ctx, "alice", action.RerunRequest{Task: "b", From: "2026-11-19", To: "2026-11-19", ByData: true, OnRunning: "kill"})
-			return err
-		})
 		third := w.batch(func(s *capri.Spec) { s.Name = "c"; s.ThirdParty = []capri.ThirdParty{{Code: "never"}} }, unmet)
 		w.person(func() error { // an edit of what a batch waits for
 			return w.Store.Write(w.ctx, "edit", "alice", func(tx *store.Tx) error {
@@ -705,6 +701,80 @@ var scenes = map[string]func(w *world){
 				return err
 			})
 		})
+	},
+	"campaigns": func(w *world) {
+		out := capri.PathCondition{Path: "/a/20261119", Flag: "_SUCCESS"}
+		w.Task(w.t, func(s *capri.Spec) { s.Name = "a"; s.Outputs = []capri.Output{{Path: "/a/${yyyyMMdd}"}} })
+		parents := []capri.Parent{{Task: "a", TaskID: 1}}
+		for name, change := range map[string]func(*capri.Spec){
+			"assigned": func(s *capri.Spec) { s.Parents = parents },
+			"gated":    func(s *capri.Spec) { s.Parents, s.QualityGate = parents, true },
+			"reader":   func(s *capri.Spec) { s.Inputs = []capri.Input{{Path: "/a/${yyyyMMdd}", Flag: "_SUCCESS"}} },
+			"long":     func(s *capri.Spec) {},
+		} {
+			w.Task(w.t, func(s *capri.Spec) { s.Name = name; change(s) })
+		}
+		latest := func(task string) *capri.NewBatch {
+			t, err := w.Store.TaskByName(w.ctx, task)
+			require.NoError(w.t, err)
+			runs, err := w.Store.LatestRuns(w.ctx, t.ID, []capri.BatchNo{"20261119"})
+			require.NoError(w.t, err)
+			return &capri.NewBatch{Batch: runs["20261119"]}
+		}
+		campaign := func(act func() (*action.Planned, error)) (id capri.CampaignID) {
+			w.person(func() error {
+				p, err := act()
+				if err == nil {
+					id = p.ID
+				}
+				return err
+			})
+			w.turn("campaign")
+			return id
+		}
+		rerun := func(task, on, cascade string) capri.CampaignID {
+			return campaign(func() (*action.Planned, error) {
+				return w.people.Rerun(w.ctx, "alice", action.RerunRequest{Task: task, From: "2026-11-19", To: "2026-11-20", ByData: true, OnRunning: on, Cascade: cascade, Pace: action.Pace{Limit: 1}})
+			})
+		}
+		cancel := func(id capri.CampaignID, kill bool) {
+			w.person(func() error { _, err := w.people.CancelCampaign(w.ctx, "alice", id, kill, "not needed"); return err })
+			w.turn("campaign")
+		}
+		campaign(func() (*action.Planned, error) {
+			return w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-20", ByData: true})
+		})
+		w.start(latest("a"), latest("long"))
+		w.end(latest("a"), store.Succeeded, 0)
+		w.there[out.Path+"/_SUCCESS"] = true
+		w.there[out.Path] = true
+		w.turn("dependency")
+		w.verdict(latest("gated"), "runnable")
+		w.person(func() error {
+			_, err := w.people.Hold(w.ctx, "alice", []capri.BatchID{latest("gated").ID}, "look first")
+			return err
+		})
+		w.turn("dispatch")
+		require.Equal(w.t, capri.Assigned, w.get(latest("assigned").ID).State)
+		first := rerun("a", "", "") // what rested on it waits again
+		require.Equal(w.t, capri.Waiting, w.get(latest("assigned").ID).State)
+		cancel(first, false) // and not any more
+		w.turn("dependency")
+		w.turn("dispatch")
+		require.Equal(w.t, capri.Assigned, w.get(latest("assigned").ID).State)
+		cancel(rerun("a", "", "both"), false) // what has not started is held back, and let go
+		killing := rerun("long", "kill", "")
+		w.end(latest("long"), store.Killed, 0)
+		w.turn("campaign")
+		w.start(latest("long"))
+		cancel(killing, true)
+		w.end(latest("long"), store.Killed, 0)
+		w.Clock.Advance(100 * 24 * time.Hour)
+		old := latest("a")
+		moved, err := w.Store.ArchiveBatches(w.ctx, w.leases["cleanup"], w.Clock.Now(), []capri.BatchID{old.ID})
+		require.NoError(w.t, err)
+		require.Equal(w.t, 1, moved)
+		cancel(rerun("a", "", ""), false)
 	},
 	"people stop things": func(w *world) {
 		held, waits, assigned := w.batch(nil, nil), w.batch(nil, unmet), w.batch(nil, nil)

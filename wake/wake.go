@@ -10,6 +10,7 @@ const (
 	Generate   = "generate"
 	Dependency = "dependency"
 	Dispatch   = "dispatch"
+	Campaign   = "campaign"
 	Trigger    = "trigger" // somebody asked a service to run now
 	Leases     = "leases"  // a service's lease was given back
 	Worker     = "worker"  // a kill was asked for, or anything else all workers should look at

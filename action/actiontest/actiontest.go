@@ -4,6 +4,7 @@ package actiontest
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"capri/action"
 	"capri/calendar"
 	"capri/definition"
+	"capri/services"
+	"capri/services/campaign"
 	"capri/sql/sqltest"
 	"capri/sql/store"
 	"capri/wake"
@@ -124,6 +127,39 @@ func (w *World) Look() {
 		_, err = w.Store.MeetChanged(w.Ctx, lease, changes)
 		require.NoError(w.t, err)
 	}
+}
+
+// Campaigns does what the campaign service does, until there is nothing to do.
+func (w *World) Campaigns() {
+	w.t.Helper()
+	lease := w.Lease(w.t, "campaign")
+	s := campaign.New(w.Store, w.Actions.Calendar(), slog.New(slog.DiscardHandler))
+	for range 1000 {
+		res, err := s.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: lease, Woken: true})
+		require.NoError(w.t, err)
+		if len(res.Counts) == 0 {
+			return
+		}
+	}
+	require.Fail(w.t, "the campaigns never come to rest")
+}
+
+// ColdStart runs a cold start, and its campaign as far as it comes.
+func (w *World) ColdStart(r action.ColdStartRequest) *action.Planned {
+	w.t.Helper()
+	p, err := w.Actions.ColdStart(w.Ctx, Who, r)
+	require.NoError(w.t, err)
+	w.Campaigns()
+	return p
+}
+
+// Rerun runs a rerun, and its campaign as far as it comes.
+func (w *World) Rerun(r action.RerunRequest) *action.Planned {
+	w.t.Helper()
+	p, err := w.Actions.Rerun(w.Ctx, Who, r)
+	require.NoError(w.t, err)
+	w.Campaigns()
+	return p
 }
 
 // Register makes a node that takes work.

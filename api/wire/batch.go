@@ -244,23 +244,10 @@ type ColdStart struct {
 	Tasks   []string     `json:"tasks,omitempty"`
 	Only    string       `json:"only,omitempty" enum:"missing,all,failed" default:"missing"`
 	ByData  bool         `json:"by_data,omitempty"`
-	Preview bool         `json:"preview,omitempty"`
-}
-
-// ColdStarted is what a cold start did, or would do. ID is kept for stored campaigns.
-type ColdStarted struct {
-	ID    *int64      `json:"id"`
-	Items []RangeItem `json:"items"`
-	Made  int         `json:"made"`
-}
-
-// RangeItem is what happens to one batch_no of a cold start or a rerun.
-type RangeItem struct {
-	Task         string        `json:"task"`
-	BatchNo      capri.BatchNo `json:"batch_no"`
-	ScheduleTime *time.Time    `json:"schedule_time" doc:"null where the task is refused as a whole"`
-	Action       string        `json:"action" enum:"new,left_alone,exists,new_run,refused,kill_asked"`
-	Reason       string        `json:"reason"`
+	Limit   int          `json:"limit,omitempty" minimum:"0" maximum:"1000000" doc:"how many batches at once; 0: no limit"`
+	Order   string       `json:"order,omitempty" enum:"oldest,newest" default:"oldest" doc:"which marks go first, where both may"`
+	Reason  string       `json:"reason,omitempty" maxLength:"1000"`
+	Preview bool         `json:"preview,omitempty" doc:"store what would happen, to be looked at and run later (/campaigns)"`
 }
 
 // Rerun asks for a task's batches of a range to run again.
@@ -269,14 +256,11 @@ type Rerun struct {
 	To        string          `json:"to"`
 	ByData    bool            `json:"by_data,omitempty"`
 	Only      string          `json:"only,omitempty" enum:"all,missing,failed" default:"all"`
-	OnRunning string          `json:"on_running,omitempty" enum:"fail,skip,kill" default:"fail" doc:"what happens to batches that have not finished"`
-	Cascade   string          `json:"cascade,omitempty" enum:"none,data,logic,both" default:"none" doc:"none is what there is"`
+	OnRunning string          `json:"on_running,omitempty" enum:"fail,skip,kill" default:"fail" doc:"what happens to batches that run"`
+	Cascade   string          `json:"cascade,omitempty" enum:"none,data,logic,both" default:"none" doc:"what rests on it runs again too: by paths, by parents, or both"`
 	BatchNos  []capri.BatchNo `json:"batch_nos,omitempty" maxItems:"100000" doc:"of the range only these"`
-	Preview   bool            `json:"preview,omitempty"`
-}
-
-// Reran is what a rerun did, or would do.
-type Reran struct {
-	Items []RangeItem `json:"items"`
-	Made  int         `json:"made"`
+	Limit     int             `json:"limit,omitempty" minimum:"0" maximum:"1000000" doc:"how many batches at once; 0: no limit"`
+	Order     string          `json:"order,omitempty" enum:"oldest,newest" default:"oldest" doc:"which marks go first, where both may"`
+	Reason    string          `json:"reason,omitempty" maxLength:"1000"`
+	Preview   bool            `json:"preview,omitempty" doc:"store what would happen, to be looked at and run later (/campaigns)"`
 }

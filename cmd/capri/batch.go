@@ -273,6 +273,7 @@ func newColdStartCommand(a *app) *cobra.Command {
 	var period, tasks string
 	var r wire.ColdStart
 	var yes bool
+	var wt waiting
 	cmd := &cobra.Command{
 		Use:   "cold-start --period P --from T --to T",
 		Short: "Make the batches of a range",
@@ -300,25 +301,20 @@ not finished is left alone; what has finished runs again with --only all, or --o
 					r.Tasks = append(r.Tasks, t)
 				}
 			}
-			if !r.Preview && r.Only != "missing" {
-				// Runs that have ended are replaced, and what rested on them waits again: that cannot be taken back.
-				ask := r
-				ask.Preview = true
-				planned, err := c.ColdStart(ctx, ask)
-				if err != nil {
-					return err
-				}
-				if n := counted(planned.Items)["new_run"]; n > 0 {
-					if err := a.confirm(yes, "run %d batches again that have finished", n); err != nil {
-						return err
-					}
-				}
+			if !slices.Contains([]string{"oldest", "newest"}, r.Order) {
+				return capri.Invalid("--order", r.Order, "oldest or newest")
 			}
-			done, err := c.ColdStart(ctx, r)
-			if err != nil {
-				return err
+			// Runs that have ended are replaced, and what rested on them waits again: that is asked before.
+			ask := func(p wire.CampaignPlan) error {
+				if n := p.Actions["new_run"]; n > 0 {
+					return a.confirm(yes, "run %d batches again that have finished", n)
+				}
+				return nil
 			}
-			return a.print(done, func(w io.Writer) { writeRange(w, done.Items, r.Preview) })
+			return a.runPlanned(ctx, c, r.Preview, r.Only != "missing", wt, ask, func(preview bool) (wire.CampaignPlan, error) {
+				r.Preview = preview
+				return c.ColdStart(ctx, r)
+			})
 		}),
 	}
 	f := cmd.Flags()
@@ -328,32 +324,14 @@ not finished is left alone; what has finished runs again with --only all, or --o
 	f.StringVar(&r.Group, "group", "", "tasks of this group")
 	f.StringVar(&tasks, "task", "", "these tasks: a,b")
 	f.StringVar(&r.Only, "only", "missing", "missing, all or failed")
+	f.IntVar(&r.Limit, "limit", 0, "how many batches at once; 0: no limit")
+	f.StringVar(&r.Order, "order", "oldest", "oldest or newest: which marks go first within a priority")
+	f.StringVar(&r.Reason, "reason", "", "why")
+	wt.flags(f)
 	f.BoolVar(&r.ByData, "by-data", false, "the range is on data intervals, its end excluded")
 	f.BoolVar(&r.Preview, "preview", false, "say what would happen, and do nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
-}
-
-func counted(items []wire.RangeItem) map[string]int {
-	n := map[string]int{}
-	for _, it := range items {
-		n[it.Action]++
-	}
-	return n
-}
-
-func writeRange(w io.Writer, items []wire.RangeItem, preview bool) {
-	g := newGrid("task", "batch_no", "scheduled", "action", "reason").limit("task", 30).limit("reason", 36)
-	for _, it := range items {
-		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, it.Action, it.Reason)
-	}
-	g.write(w, "nothing in that range")
-	n := counted(items)
-	verb := "made"
-	if preview {
-		verb = "would be made (a preview: nothing was)"
-	}
-	fmt.Fprintf(w, "%d new and %d new runs %s, %d left alone, %d there already\n", n["new"], n["new_run"], verb, n["left_alone"], n["exists"])
 }
 
 // newIDsCommand is kill, hold and the like, which differ in what they call.

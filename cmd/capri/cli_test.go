@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -25,6 +26,9 @@ import (
 	"capri/api"
 	"capri/api/wire"
 	"capri/auth"
+	"capri/client"
+	"capri/services"
+	"capri/services/campaign"
 	"capri/sql/store"
 )
 
@@ -72,7 +76,37 @@ func newCluster(t testing.TB, w *actiontest.World) *cluster {
 	require.NoError(t, err)
 	srv := httptest.NewServer(api.New(api.Options{Store: w.Store, Actions: w.Actions, Version: "test", Logs: noLogs{}}))
 	t.Cleanup(srv.Close)
+	runCampaigns(t, w)
 	return &cluster{World: w, t: t, env: map[string]string{"CAPRI_SERVER": srv.URL, "CAPRI_TOKEN": key}}
+}
+
+// runCampaigns is the one service of these tests: whoever asks for batches waits until they exist.
+func runCampaigns(t testing.TB, w *actiontest.World) {
+	t.Helper()
+	lease := w.Lease(t, "campaign")
+	service := campaign.New(w.Store, w.Actions.Calendar(), slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(w.Ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if _, err := service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: lease, Woken: true}); err != nil && ctx.Err() == nil {
+				t.Errorf("campaigns: %v", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done })
+}
+
+func (c *cluster) client() *client.Client {
+	c.t.Helper()
+	out, err := client.New(c.env["CAPRI_SERVER"], c.env["CAPRI_TOKEN"], "test", nil)
+	require.NoError(c.t, err)
+	return out
 }
 
 func (c *cluster) capri(args ...string) result {

@@ -3,14 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -46,23 +44,21 @@ func (a *app) print(v any, human func(w io.Writer)) error {
 		return err
 	}
 	if a.format == "json" {
-		_, err := a.out.Write(harmless(b.Bytes()))
+		_, err := a.out.Write(b.Bytes())
 		return err
 	}
 	// JSON is YAML already; reading it as such keeps the order of the keys and the same names in both.
 	var doc yaml.Node
-	if err := yaml.Unmarshal(harmless(b.Bytes()), &doc); err != nil {
+	if err := yaml.Unmarshal(b.Bytes(), &doc); err != nil {
 		return err
 	}
 	plain(&doc)
-	b.Reset()
-	y := yaml.NewEncoder(&b)
+	y := yaml.NewEncoder(a.out)
 	y.SetIndent(2)
-	if err := errors.Join(y.Encode(&doc), y.Close()); err != nil {
+	if err := y.Encode(&doc); err != nil {
 		return err
 	}
-	_, err := a.out.Write(harmless(b.Bytes()))
-	return err
+	return y.Close()
 }
 
 // page is what print hands to its table: it knows for what it is written.
@@ -75,9 +71,6 @@ type page struct {
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
-	}
-	if strings.ContainsFunc(n.Value, steersText) {
-		n.Style = yaml.DoubleQuotedStyle // in which there are escapes (see harmless)
 	}
 	for _, c := range n.Content {
 		plain(c)
@@ -236,7 +229,7 @@ func cell(v any) string {
 		if v == nil {
 			return ""
 		}
-		return oneLine(*v)
+		return *v
 	case int:
 		return strconv.Itoa(v)
 	case int64:
@@ -266,33 +259,11 @@ func oneLine(s string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case unicode.IsControl(r) || steersText(r):
+		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
 			return -1
 		}
 		return r
 	}, s)
-}
-
-// steersText tells whether a character shows nothing, and changes how what stands around it is shown: line separators, and
-// those that turn the direction of writing.
-func steersText(r rune) bool {
-	return unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == '\ufeff'
-}
-
-// harmless writes in a JSON document as escapes what a terminal would take as orders; it is the same document.
-func harmless(doc []byte) []byte {
-	if bytes.IndexFunc(doc, func(r rune) bool { return r != '\n' && unicode.IsControl(r) || steersText(r) }) < 0 {
-		return doc
-	}
-	var b bytes.Buffer
-	for _, r := range string(doc) {
-		if r != '\n' && unicode.IsControl(r) || steersText(r) {
-			fmt.Fprintf(&b, "\\u%04x", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.Bytes()
 }
 
 func yesNo(b bool) string {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,67 +14,57 @@ import (
 	"capri/client"
 )
 
-const itemKillAsked = "kill_asked"
-
 func newRerunCommand(a *app) *cobra.Command {
 	var r wire.Rerun
 	var yes bool
-	var wait time.Duration
+	var w waiting
 	cmd := &cobra.Command{
 		Use:   "rerun TASK --from T --to T",
-		Short: "Run a task's batches of a range again",
+		Short: "Run a task's batches of a range again, with what rests on them",
 		Long: `Run a task's batches of a range on schedule_time again, both ends included; a bare date as --to is all of it. With
 --by-data the range is on data intervals, its end excluded. Each batch gets its next run, by today's definition; what
-has no batch yet gets its first. What rested on a former run waits for the new one.
+has no batch yet gets its first. What rested on a former run waits for the new one. With --cascade what reads its paths
+(data), names it as a parent (logic), or either (both) runs again, too, and so on; each batch once, after all it waits for.
 
-A batch that has not finished stands in the way: the rerun is refused (--on-running fail), leaves it alone (skip), or
-kills it first (kill) and waits up to --wait for its worker to end it.`,
+A batch that runs stands in the way: the rerun is refused (--on-running fail), leaves it alone (skip), or kills it
+first (kill). What has not started yet just waits again.
+
+With --preview nothing is done: capri campaign show, drop and run go on from there.`,
 		Args: oneArg("the name of a task"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if err := checkRerun(r); err != nil {
 				return err
 			}
-			if r.OnRunning == "kill" && !r.Preview {
-				ask := r
-				ask.Preview = true
-				planned, err := c.Rerun(ctx, args[0], ask)
-				if err != nil {
-					return err
-				}
-				if n := counted(planned.Items)[itemKillAsked]; n > 0 {
+			ask := func(p wire.CampaignPlan) error {
+				if n := p.Actions["kill_first"]; n > 0 {
 					if err := a.confirm(yes, "kill %d running batches", n); err != nil {
 						return err
 					}
 				}
-			}
-			done, err := c.Rerun(ctx, args[0], r)
-			if err != nil {
-				return err
-			}
-			if !r.Preview {
-				if err := rerunKilled(ctx, c, args[0], r, &done, wait); err != nil {
-					return err
+				if n := p.Actions["new_run"]; n > 1 && r.Cascade != "none" {
+					return a.confirm(yes, "run %d batches again (%.1f hours)", n, p.Hours)
 				}
+				return nil
 			}
-			if err := a.print(done, func(w io.Writer) { writeRange(w, done.Items, r.Preview) }); err != nil {
-				return err
-			}
-			if n := counted(done.Items)[itemKillAsked]; n > 0 && !r.Preview {
-				return capri.Conflict("%d batches are still being killed: rerun them when they have ended", n)
-			}
-			return nil
+			return a.runPlanned(ctx, c, r.Preview, r.OnRunning == "kill" || r.Cascade != "none", w, ask, func(preview bool) (wire.CampaignPlan, error) {
+				r.Preview = preview
+				return c.Rerun(ctx, args[0], r)
+			})
 		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.From, "from", "", "begin of the range")
 	f.StringVar(&r.To, "to", "", "end of the range, not later than now")
 	f.BoolVar(&r.ByData, "by-data", false, "the range is on data intervals, its end excluded")
-	f.StringVar(&r.Cascade, "cascade", "none", "none: the task alone")
+	f.StringVar(&r.Cascade, "cascade", "none", "none: the task alone; data, logic, both: what rests on it, too")
 	f.StringVar(&r.Only, "only", "all", "all, missing or failed")
-	f.StringVar(&r.OnRunning, "on-running", "fail", "what has not finished: fail, skip or kill")
-	f.DurationVar(&wait, "wait", time.Minute, "with --on-running kill, how long to wait for running batches to end")
+	f.StringVar(&r.OnRunning, "on-running", "fail", "what runs: fail, skip or kill")
+	f.IntVar(&r.Limit, "limit", 0, "how many batches at once; 0: no limit")
+	f.StringVar(&r.Order, "order", "oldest", "oldest or newest: which marks go first")
+	f.StringVar(&r.Reason, "reason", "", "why")
 	f.BoolVar(&r.Preview, "preview", false, "say what would happen, and do nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask")
+	w.flags(f)
 	return cmd
 }
 
@@ -90,6 +79,7 @@ func checkRerun(r wire.Rerun) error {
 		{"--only", r.Only, []string{"all", "missing", "failed"}},
 		{"--on-running", r.OnRunning, []string{"fail", "skip", "kill"}},
 		{"--cascade", r.Cascade, []string{"none", "data", "logic", "both"}},
+		{"--order", r.Order, []string{"oldest", "newest"}},
 	} {
 		if !slices.Contains(flag.allowed, flag.value) {
 			return capri.Invalid(flag.name, flag.value, strings.Join(flag.allowed, ", "))
@@ -98,37 +88,62 @@ func checkRerun(r wire.Rerun) error {
 	return nil
 }
 
-// rerunKilled asks again for the batches whose workers were told to end them, until each has its new run. The server
-// does not wait for workers, so whoever wants the rerun to be whole does.
-func rerunKilled(ctx context.Context, c *client.Client, task string, r wire.Rerun, done *wire.Reran, wait time.Duration) error {
-	at := map[capri.BatchNo]int{}
-	for i, it := range done.Items {
-		if it.Action == itemKillAsked {
-			at[it.BatchNo] = i
-		}
+// runPlanned is what a rerun and a cold start have in common: where something is to be asked before, a preview is, and
+// that one is run, so that exactly what was confirmed happens.
+func (a *app) runPlanned(ctx context.Context, c *client.Client, preview, look bool, wait waiting, confirm func(wire.CampaignPlan) error, do func(preview bool) (wire.CampaignPlan, error)) error {
+	p, err := do(preview || look)
+	if err != nil {
+		return err
 	}
-	r.OnRunning, r.Only = "skip", "all"
-	for until := time.Now().Add(wait); len(at) > 0 && time.Now().Before(until); {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(500 * time.Millisecond): // a worker takes up to ten seconds to end a job
+	if preview {
+		return a.print(p, func(w io.Writer) { writePlan(w, p, true) })
+	}
+	if look {
+		err := confirm(p)
+		if err == nil {
+			_, err = c.RunCampaign(ctx, p.ID, wire.CampaignRun{})
 		}
-		r.BatchNos = r.BatchNos[:0:0]
-		for no := range at {
-			r.BatchNos = append(r.BatchNos, no)
-		}
-		again, err := c.Rerun(ctx, task, r)
-		if err != nil {
-			return fmt.Errorf("rerun what was killed: %w", err)
-		}
-		done.Made += again.Made
-		for _, it := range again.Items {
-			if i, ok := at[it.BatchNo]; ok && it.Action == "new_run" {
-				done.Items[i] = it
-				delete(at, it.BatchNo)
+		if err != nil { // a preview that nobody wants is not left behind
+			if _, e := c.CancelCampaign(ctx, p.ID, wire.CampaignChange{Reason: "it was not run"}); e != nil {
+				return fmt.Errorf("%w (and campaign %d, its preview, was not cancelled: %v)", err, p.ID, e)
 			}
+			return err
 		}
+		p.Made = p.Actions["new"] + p.Actions["new_run"] + p.Actions["kill_first"]
 	}
-	return nil
+	d, err := a.waitCampaign(ctx, c, p.ID, wait)
+	if err != nil {
+		return err
+	}
+	if d.State == "refused" {
+		return capri.Conflict("campaign %d: %s", d.ID, d.Message)
+	}
+	p.Campaign = d.Campaign
+	if err := a.print(p, func(w io.Writer) { writePlan(w, p, false) }); err != nil {
+		return err
+	}
+	return campaignEnd(d, wait)
+}
+
+func writePlan(w io.Writer, p wire.CampaignPlan, preview bool) {
+	writeItems(w, p.Items, p.Size)
+	verb := "made"
+	if preview {
+		verb = "would be made"
+	}
+	n := p.Actions
+	fmt.Fprintf(w, "%d new and %d new runs %s, %d left waiting, %d left alone, %d exist\n", n["new"], n["new_run"]+n["kill_first"], verb, n["left_waiting"], n["left_alone"], n["exists"])
+	if n["in_the_way"] > 0 {
+		fmt.Fprintf(w, "%d are in the way: take them out (capri campaign drop %d task:batch_no), or preview with --on-running skip or kill\n", n["in_the_way"], p.ID)
+	}
+	cost := fmt.Sprintf("%.1f hours", p.Hours)
+	if p.UnknownCost > 0 {
+		cost += fmt.Sprintf(", and %d of which no cost is known", p.UnknownCost)
+	}
+	switch {
+	case preview:
+		fmt.Fprintf(w, "a preview, nothing was done: %s; run it with capri campaign run %d\n", cost, p.ID)
+	default:
+		fmt.Fprintf(w, "campaign %d is %s: %s (capri campaign show %d)\n", p.ID, p.State, cost, p.ID)
+	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"capri"
 	"capri/action/actiontest"
 	"capri/api/wire"
 	"capri/sql/store"
@@ -18,50 +20,54 @@ func TestRerun_on_the_command_line(t *testing.T) {
 	for _, bad := range [][]string{
 		{"rerun"}, {"rerun", "day"}, {"rerun", "day", "--from", "2026-11-20"}, {"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--only", "some"},
 		{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--on-running", "wait"}, {"rerun", "day", "--from", "2026-11-20", "--to", "2026-12-20"},
-		{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--cascade", "data"}, {"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--cascade", "all"},
+		{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--cascade", "all"},
 	} {
 		r := c.capri(bad...)
 		assert.Equal(t, exitUsage, r.code, "%v: %s", bad, r.err)
 	}
-	assert.Contains(t, c.capri("rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--cascade", "logic").err, "not there yet")
 	assert.Equal(t, exitNotFound, c.capri("rerun", "nothing", "--from", "2026-11-20", "--to", "2026-11-20").code)
 
 	day := func(more ...string) []string {
 		return append([]string{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20"}, more...)
 	}
-	var done wire.Reran
+	var done wire.CampaignPlan
 	c.json(&done, day("--preview")...)
 	assert.Zero(t, done.Made)
 	c.json(&done, day("--cascade", "none")...)
 	assert.Equal(t, 1, done.Made)
-	assert.Equal(t, exitRefused, c.capri(day()...).code, "it has not finished")
-	c.json(&done, day("--on-running", "skip")...)
-	assert.Equal(t, "left_alone", done.Items[0].Action)
-	c.json(&done, day("--on-running", "kill")...)
-	assert.Equal(t, "new_run", done.Items[0].Action, "it ran nowhere: nobody is asked")
-	c.Finish(c.Latest("day", "20261119").ID, store.Failed)
+	made := c.Latest("day", "20261119")
+	for _, on := range []string{"fail", "skip", "kill"} { // it runs nowhere, so it is in nobody's way
+		c.json(&done, day("--on-running", on)...)
+		assert.Equal(t, "left_waiting", done.Items[0].Action)
+		assert.Equal(t, made.ID, c.Latest("day", "20261119").ID)
+	}
+	c.Finish(made.ID, store.Failed)
 	r := c.capri(day("--only", "failed")...)
 	assert.Zero(t, r.code, r.err)
 	assert.Contains(t, r.out, "1 new runs made")
-	assert.Equal(t, 2, c.Latest("day", "20261119").RunNo)
+	assert.Equal(t, 1, c.Latest("day", "20261119").RunNo)
 }
 
-func TestRerun_of_a_running_batch_waits_for_its_end(t *testing.T) {
+func TestRerun_of_a_running_batch_runs_again_when_it_has_ended(t *testing.T) {
 	c := newCluster(t, actiontest.SQLite(t))
 	c.Apply(`tasks: [{name: day, owner: alice, period: day, job: {command: x}}]`)
-	args := []string{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20", "--on-running", "kill"}
+	args := []string{"rerun", "day", "--from", "2026-11-20", "--to", "2026-11-20"}
 	require.Zero(t, c.capri(args...).code)
 	running := c.Latest("day", "20261119")
 	attempt := c.Start(running.ID)
 
 	r := c.capri(args...)
+	assert.Equal(t, exitRefused, r.code)
+	assert.Contains(t, r.err, "1 batches are in the way")
+	args = append(args, "--on-running", "kill")
+	r = c.capri(args...)
 	assert.Equal(t, exitUsage, r.code, "what cannot be taken back asks")
 	assert.Contains(t, r.err, "kill 1 running batches")
 	assert.False(t, c.Batch(running.ID).KillRequest)
-	r = c.capri(append(args, "--yes", "--wait", "0s")...)
-	assert.Equal(t, exitRefused, r.code)
-	assert.Contains(t, r.err, "still being killed")
-	assert.True(t, c.Batch(running.ID).KillRequest)
+	var list []wire.Campaign
+	c.json(&list, "campaign", "list")
+	assert.Equal(t, "cancelled", list[0].State, "a preview that nobody wants is not left behind")
+	require.Zero(t, c.capri(append(args, "--yes", "--no-wait")...).code)
 
 	ended := make(chan error, 1)
 	go func() { // its worker
@@ -69,10 +75,66 @@ func TestRerun_of_a_running_batch_waits_for_its_end(t *testing.T) {
 		_, err := c.Store.FinishAttempts(c.Ctx, "n1", []store.Result{{Attempt: attempt, Outcome: store.Killed, Message: "killed"}})
 		ended <- err
 	}()
-	var done wire.Reran
-	c.json(&done, append(args, "--yes")...)
+	c.json(&list, "campaign", "list", "--limit", "1")
+	d, err := lookAtCampaign(c.Ctx, c.client(), list[0].ID, false, func(int, int) {})
+	require.NoError(t, err)
 	require.NoError(t, <-ended)
-	assert.Equal(t, "new_run", done.Items[0].Action)
-	assert.Equal(t, 1, done.Made)
+	assert.Equal(t, 1, d.Actions["kill_first"])
 	assert.Equal(t, 1, c.Latest("day", "20261119").RunNo)
+}
+
+func TestCampaign_on_the_command_line(t *testing.T) {
+	c := newCluster(t, actiontest.SQLite(t))
+	c.Apply(`
+tasks:
+- {name: day, owner: alice, period: day, job: {command: x}}
+- {name: child, owner: alice, period: day, job: {command: x}, parents: [{task: day}]}
+- {name: grandchild, owner: alice, period: day, job: {command: x}, parents: [{task: child}]}
+`)
+	require.Zero(t, c.capri("cold-start", "--period", "day", "--from", "2026-11-19", "--to", "2026-11-20").code)
+	for _, task := range []string{"day", "child", "grandchild"} {
+		for _, no := range []string{"20261118", "20261119"} {
+			c.Look()
+			c.Finish(c.Latest(task, capri.BatchNo(no)).ID, store.Succeeded)
+		}
+	}
+	var p wire.CampaignPlan
+	c.json(&p, "rerun", "day", "--from", "2026-11-19", "--to", "2026-11-20", "--cascade", "logic", "--preview", "--limit", "2", "--reason", "late data")
+	assert.Equal(t, 6, p.Actions["new_run"])
+	assert.Equal(t, "by logic of day 20261118", p.Items[1].Why)
+	id := fmt.Sprint(p.ID)
+	for _, bad := range [][]string{{"campaign", "show", "x"}, {"campaign", "drop", id}, {"campaign", "limit", id, "-1"}, {"campaign", "limit", id, "x"}, {"campaign", "run"}} {
+		assert.Equal(t, exitUsage, c.capri(bad...).code, bad)
+	}
+	assert.Equal(t, exitNotFound, c.capri("campaign", "show", "999").code)
+	assert.Equal(t, exitNotFound, c.capri("campaign", "drop", id, "nothing").code)
+	assert.Equal(t, exitRefused, c.capri("campaign", "pause", id).code, "it does not run yet")
+	r := c.capri("campaign", "drop", id, "child:20261119", "grandchild:20261119")
+	assert.Zero(t, r.code, r.err)
+	assert.Contains(t, r.out, "2 items taken out")
+	r = c.capri("campaign", "show", id)
+	assert.Contains(t, r.out, "late data")
+	assert.Contains(t, r.out, "dropped")
+	r = c.capri("campaign", "run", id)
+	require.Zero(t, r.code, r.err)
+	assert.Contains(t, r.out, "at most 2 at once")
+	assert.Equal(t, 1, c.Latest("child", "20261118").RunNo)
+	assert.Equal(t, 0, c.Latest("child", "20261119").RunNo, "it was taken out")
+	assert.Equal(t, exitRefused, c.capri("campaign", "run", id).code)
+	require.Zero(t, c.capri("campaign", "limit", id, "1").code)
+	require.Zero(t, c.capri("campaign", "pause", id, "--reason", "lunch").code)
+	require.Zero(t, c.capri("campaign", "resume", id).code)
+	assert.Equal(t, exitUsage, c.capri("campaign", "cancel", id).code, "it asks")
+	require.Zero(t, c.capri("campaign", "cancel", id, "--yes").code)
+	d, err := lookAtCampaign(c.Ctx, c.client(), p.ID, true, func(int, int) {})
+	require.NoError(t, err)
+	assert.Equal(t, "cancelled", d.State)
+	assert.Equal(t, 4, d.Progress.Undone)
+	assert.Equal(t, 0, c.Latest("child", "20261118").RunNo, "the earlier result counts again")
+	assert.Equal(t, capri.Success, c.Latest("child", "20261118").FinishState)
+	for _, format := range []string{"table", "json", "yaml"} {
+		for _, args := range [][]string{{"campaign", "list"}, {"campaign", "show", id}} {
+			assert.Zero(t, c.capri(append(args, "-o", format)...).code)
+		}
+	}
 }

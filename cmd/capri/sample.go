@@ -110,6 +110,9 @@ func loadSample(ctx context.Context, c *client.Client, folder string) (sampleLoa
 			return out, err
 		}
 		out.Made += done.Made
+		if _, err := lookAtCampaign(ctx, c, done.ID, false, func(int, int) {}); err != nil {
+			return out, err
+		}
 	}
 	// One third party has spoken, the other has not: one task runs, the other shows what waiting looks like.
 	err = c.ThirdParty(ctx, "sample_payments_closed", wire.Said{Said: "ready", Period: capri.Day, BatchNo: string(day.BatchNo)})

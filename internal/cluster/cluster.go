@@ -284,17 +284,36 @@ func Spec(name, command string, change func(*capri.Spec)) capri.Spec {
 // ColdStart makes the batches of a period whose data are of that day, and tells how many are new.
 func (c *Cluster) ColdStart(p capri.Period, day string, tasks ...string) int {
 	c.t.Helper()
-	items, err := c.Actions.ColdStart(c.ctx, "test", action.ColdStartRequest{Period: p, From: day, To: day, ByData: true, Tasks: tasks})
+	planned, err := c.Actions.ColdStart(c.ctx, "test", action.ColdStartRequest{Period: p, From: day, To: day, ByData: true, Tasks: tasks})
 	if err != nil {
 		c.t.Fatalf("cold start: %v", err)
 	}
+	c.Made(planned)
 	n := 0
-	for _, it := range items {
-		if it.Action == action.ItemNew {
+	for _, it := range planned.Items {
+		if it.Action == capri.ItemNew {
 			n++
 		}
 	}
 	return n
+}
+
+// Made waits until the batches of a campaign exist.
+func (c *Cluster) Made(p *action.Planned) {
+	c.t.Helper()
+	c.Wait(func() string {
+		now, err := c.DB.Store.Campaign(c.ctx, p.ID)
+		if err != nil {
+			return err.Error()
+		}
+		if now.State == capri.CampaignRefused {
+			c.t.Fatalf("campaign %d was refused: %s", p.ID, now.Message)
+		}
+		if now.State == capri.CampaignCreating {
+			return "campaign " + now.Target + " is creating"
+		}
+		return ""
+	})
 }
 
 // patience is how long a test waits for something that takes seconds at most on an idle machine. It ends a test that would

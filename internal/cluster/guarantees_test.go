@@ -345,9 +345,10 @@ func TestGuarantee4_in_order(t *testing.T) {
 	})
 	// What they rest on runs again: they wait again, although the third party says ready now.
 	for _, i := range n.rng.Perm(wide)[:2] {
-		items, err := c.Actions.Rerun(t.Context(), "alice", action.RerunRequest{Task: name(levels-2, i), From: day, To: day, ByData: true})
+		p, err := c.Actions.Rerun(t.Context(), "alice", action.RerunRequest{Task: name(levels-2, i), From: day, To: day, ByData: true})
 		require.NoError(t, err)
-		require.Len(t, items, 1)
+		require.Len(t, p.Items, 1)
+		c.Made(p)
 	}
 	require.NoError(t, c.Actions.ReportThirdParty(t.Context(), "bank", "closed", capri.Day, dayNo, "ready", ""))
 	n.during(5*time.Second, n.worker, n.master)

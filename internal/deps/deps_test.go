@@ -62,6 +62,7 @@ services/generate   : capri cron calendar lineage birth sql/store wake services 
 services/dependency : capri calendar lineage files sql/store wake services SYNC
 services/dispatch   : capri internal/failpoint calendar placement placement/facts sql/store wake services
 services/reschedule : capri calendar sql/store wake services
+services/campaign   : capri calendar birth sql/store wake services
 services/alert      : capri alerting alerting/duty alerting/route internal/failpoint sql/store services
 services/attempts   : capri files sql/store wake services
 services/timeout    : sql/store services
@@ -94,7 +95,7 @@ internal/testenv/testsum :
 sql/sqltest         : capri sql/dialect sql/schema sql/store internal/testenv SQL
 internal/servicetest : capri services sql/store sql/sqltest TESTIFY
 internal/workload   : capri calendar definition lineage birth sql/store
-action/actiontest   : capri calendar cron definition action sql/store sql/sqltest wake birth auth TESTIFY
+action/actiontest   : capri calendar cron definition action services services/campaign sql/store sql/sqltest wake birth auth TESTIFY
 internal/cluster    : capri conf sql/store sql/sqltest lease wake services services/* auth action api api/wire client worker worker/* master internal/testenv
 internal/bench      : internal/workload capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL HDFS
 

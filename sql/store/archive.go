@@ -179,20 +179,33 @@ func (tx *Tx) refuseArchived(batches []*capri.NewBatch) error {
 	return nil
 }
 
-// takeFromArchived is the first half of NewRun for a run that is archived: it hands over latest. ok is false where there
-// is no such run, or it does not count any more.
-func (tx *Tx) takeFromArchived(id capri.BatchID, why string) (old locked, ok bool, err error) {
-	n, err := tx.exec(sq.Update(archiveTable).Set("latest", nil).Where("id = ? AND latest = 1", int64(id)))
-	if err != nil || n == 0 {
-		return old, false, err
+// takeFromArchived is the first half of NewRuns for runs that are archived: they hand over latest. Those that are not
+// there, or do not count any more, are missing from what it returns.
+func (tx *Tx) takeFromArchived(ids []capri.BatchID, why string) (olds []locked, err error) {
+	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
+		var rows []locked
+		err := tx.query(sq.Select("id", "task_id", "batch_no", "kinds").From(archiveTable).Where(idIn("id", part)).Where("latest = 1").OrderBy("id").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows) error {
+			var old locked
+			err := r.Scan(&old.ID, &old.TaskID, &old.BatchNo, &old.Kinds)
+			rows = append(rows, old)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		if _, err := tx.exec(sq.Update(archiveTable).Set("latest", nil).Where(idIn("id", idsOf(rows)))); err != nil {
+			return nil, err
+		}
+		// The events go where new ones go: the archive's ids are those that its rows had.
+		if err := tx.eventsFrom(archiveTable, rows, why); err != nil {
+			return nil, err
+		}
+		olds = append(olds, rows...)
 	}
-	old.ID = id
-	found, err := one(tx.ctx, tx.tx, sq.Select("task_id", "batch_no", "kinds").From(archiveTable).Where(sq.Eq{"id": int64(id)}), &old.TaskID, &old.BatchNo, &old.Kinds)
-	if err != nil || !found {
-		return old, false, err
-	}
-	// The event goes where new ones go: the archive's ids are those that its rows had.
-	return old, true, tx.eventsFrom(archiveTable, []locked{old}, why)
+	return olds, nil
 }
 
 // FillParents fills in the parents' batches of conditions that were derived and not read.

@@ -213,7 +213,7 @@ func TestARunOfAnArchivedBatchNo_takes_its_place(t *testing.T) {
 		require.Equal(t, 1, w.get(byParent.ID).Unmet)
 		require.Equal(t, 1, w.get(byPath.ID).Unmet, "it read what the archived run wrote")
 		events := w.events(old.ID)
-		require.Equal(t, "run 1 of this batch_no takes its place", events[len(events)-1].Why)
+		require.Equal(t, "a new run of this batch_no takes its place", events[len(events)-1].Why)
 		require.False(t, events[len(events)-1].Latest)
 
 		w.look()

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -213,11 +212,28 @@ func (tx *Tx) RunNow(ids []capri.BatchID, why string) ([]capri.BatchID, error) {
 	return idsOf(rows), err
 }
 
-// NewRun inserts the next run of a finished batch_no: the old run, archived or not, hands over latest, and what rested on
-// its success waits again. capri.ErrConflict says what is in the way. nb.ID comes from ReserveBatchIDs.
+// NewRun inserts the next run of a finished batch_no: see NewRuns. nb.ID comes from ReserveBatchIDs.
 func (tx *Tx) NewRun(old capri.BatchID, nb *capri.NewBatch) error {
-	why := fmt.Sprintf("run %d of this batch_no takes its place", nb.RunNo)
-	rows, err := tx.change([]capri.BatchID{old}, change{
+	return tx.NewRuns([]Again{{old, nb}}, nil)
+}
+
+// Again is a finished run and the one that takes its place.
+type Again struct {
+	Old  capri.BatchID
+	Next *capri.NewBatch
+}
+
+// NewRuns inserts the next runs of finished batch_nos, and first runs of others with them: an old run, archived or not,
+// hands over latest, and what rested on its success waits again. capri.ErrConflict says what is in the way. A run's number
+// is one more than any there was: the run that counts need not be the newest, where a newer one was undone.
+func (tx *Tx) NewRuns(again []Again, fresh []*capri.NewBatch) error {
+	olds := make([]capri.BatchID, len(again))
+	nexts := make([]*capri.NewBatch, len(again))
+	for i, a := range again {
+		olds[i], nexts[i] = a.Old, a.Next
+	}
+	const why = "a new run of this batch_no takes its place"
+	rows, err := tx.change(olds, change{
 		from: func(r locked) bool { return r.Latest && r.State == capri.Finished },
 		set:  sq.Eq{"latest": nil},
 		why:  why,
@@ -225,23 +241,61 @@ func (tx *Tx) NewRun(old capri.BatchID, nb *capri.NewBatch) error {
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 {
-		archived, ok, err := tx.takeFromArchived(old, why)
+	if len(rows) < len(olds) {
+		for _, r := range rows {
+			olds = slices.DeleteFunc(olds, func(id capri.BatchID) bool { return id == r.ID })
+		}
+		archived, err := tx.takeFromArchived(olds, why)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			return capri.Conflict("batch %d (%s) has not finished, or a newer run exists", old, nb.BatchNo)
+		for _, a := range again {
+			if slices.Contains(olds, a.Old) && !slices.ContainsFunc(archived, func(r locked) bool { return r.ID == a.Old }) {
+				return capri.Conflict("batch %d (%s) has not finished, or a newer run exists", a.Old, a.Next.BatchNo)
+			}
 		}
-		rows = []locked{archived}
+		rows = append(rows, archived...)
 	}
-	if err := tx.insert([]*capri.NewBatch{nb}); err != nil {
+	if err := tx.numberRuns(rows, nexts); err != nil {
+		return err
+	}
+	all := slices.Concat(nexts, fresh)
+	slices.SortFunc(all, func(a, b *capri.NewBatch) int { return cmp.Compare(a.ID, b.ID) })
+	if err := tx.insert(all); err != nil {
 		if tx.s.d.IsDuplicate(err) {
-			return capri.Conflict("run %d of batch_no %s exists already", nb.RunNo, nb.BatchNo)
+			return capri.Conflict("a run of batch_no %s (or of another of %d) exists already", all[0].BatchNo, len(all))
 		}
 		return err
 	}
-	return tx.revokeRun(rows[0], nb)
+	return tx.revokeRuns(rows, nexts, fresh)
+}
+
+// numberRuns gives the next runs their numbers. Whoever makes or undoes a run of these batch_nos holds the rows that are
+// locked here, so what is read does not change any more.
+func (tx *Tx) numberRuns(olds []locked, nexts []*capri.NewBatch) error {
+	newest := map[LatestKey]int{}
+	for _, part := range chunks(olds, 100) {
+		var any sq.Or
+		for _, o := range part {
+			any = append(any, sq.Expr("(task_id = ? AND batch_no = ?)", int64(o.TaskID), string(o.BatchNo)))
+		}
+		for _, table := range []string{"task_work", archiveTable} {
+			err := tx.query(sq.Select("task_id", "batch_no", "MAX(run_no)").From(table).Where(any).GroupBy("task_id", "batch_no"), func(r *sql.Rows) error {
+				var k LatestKey
+				n := 0
+				err := r.Scan(&k.Task, &k.No, &n)
+				newest[k] = max(newest[k], n)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for _, nb := range nexts {
+		nb.RunNo = newest[LatestKey{nb.TaskID, nb.BatchNo}] + 1
+	}
+	return nil
 }
 
 func ints[T ~int](in []T) []int {

@@ -24,6 +24,7 @@ const (
 	kindGrouped    = 8 // some dependency has several rows, or any one of them is enough
 	kindOutputs    = 16
 	kindNotifies   = 32 // no condition: its owner wants to hear of its end
+	kindHeldBack   = 64 // a campaign has not released it: one unmet condition, so nothing that starts batches need know of it
 
 	kindConditions = kindPaths | kindThirdParty | kindParents | kindGrouped // none of them counts once somebody said "run now"
 )
@@ -74,7 +75,7 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 		"create_time", "state", "finish_state", "unmet", "kinds", "finish_time", "not_before", "skip_at", "priority", "slots", "memory_mb", "concurrency", "pool", "strategy", "nodes",
 		"account", "quality_state", "held", "message", "params"}, len(batches), func(i int, a []any) []any {
 		b := batches[i]
-		b.Unmet = b.Groups()
+		b.Unmet = b.Groups() + bit(b.HeldBack)
 		b.CreateTime = tx.Now
 		var nodes any
 		if len(b.Nodes) > 0 {
@@ -84,7 +85,7 @@ func (tx *Tx) insert(batches []*capri.NewBatch) error {
 			b.FinishTime = tx.Now
 		}
 		return append(a, int64(b.ID), int64(b.TaskID), b.TaskVersion, int(b.Period), string(b.BatchNo), b.RunNo, 1, int(b.Origin), int64(b.ScheduleTime), int64(b.DataStart), int64(b.DataEnd),
-			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions)|bit(b.Notifies)*kindNotifies, nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
+			int64(b.CreateTime), int(b.State), int(b.FinishState), b.Unmet, kindsOf(&b.Conditions)|bit(b.Notifies)*kindNotifies|bit(b.HeldBack)*kindHeldBack, nullable(b.FinishTime), int64(b.NotBefore), nullable(b.SkipAt), b.Priority, b.Slots, b.MemoryMB, b.Concurrency, b.Pool, b.Strategy, nodes,
 			b.Account, b.QualityState, bit(b.Held), cut(b.Message, 1000), paramsText(b.Params))
 	})
 	if err != nil {
@@ -186,7 +187,7 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 	if rows[0].RunNow { // somebody let it start without them
 		kinds &= kindOutputs
 	}
-	rows[0].Kinds = kinds | rows[0].Kinds&kindNotifies
+	rows[0].Kinds = kinds | rows[0].Kinds&(kindNotifies|kindHeldBack)
 	if _, err := tx.exec(sq.Update("task_work").Set("kinds", rows[0].Kinds).Where(sq.Eq{"id": int64(id)})); err != nil {
 		return false, err
 	}
@@ -201,7 +202,8 @@ func (tx *Tx) ReplaceConditions(id capri.BatchID, c capri.Conditions) (ok bool, 
 const unmetNow = `CASE WHEN kinds & 1 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM task_data d WHERE d.batch_id = task_work.id AND d.type = 1 AND +d.state = 0) END
  + CASE WHEN kinds & 2 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tthird_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
  + CASE WHEN kinds & 4 = 0 THEN 0 ELSE (SELECT COUNT(*) FROM tparent_data d WHERE d.batch_id = task_work.id AND d.state = 0) END
- + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT ` + unmetGroups + ` FROM tparent_data d WHERE d.batch_id = task_work.id) END`
+ + CASE WHEN kinds & 8 = 0 THEN 0 ELSE (SELECT ` + unmetGroups + ` FROM tparent_data d WHERE d.batch_id = task_work.id) END
+ + CASE WHEN kinds & 64 = 0 THEN 0 ELSE 1 END`
 
 // unmetGroups counts the dependencies on parents that are not met: of policy 0 each row is needed, of policy 1 any one.
 const unmetGroups = `COUNT(DISTINCT CASE WHEN policy = 0 AND state = 0 THEN grp END)
@@ -246,10 +248,12 @@ func (tx *Tx) recount(rows []locked) error {
 // countUnmet is unmetNow for many batches at once; a batch that is not in the answer has none.
 func (tx *Tx) countUnmet(rows []locked) (map[capri.BatchID]int, error) {
 	kinds := 0
-	for _, r := range rows {
-		kinds |= r.Kinds
-	}
 	unmet := map[capri.BatchID]int{}
+	for _, r := range rows {
+		if kinds |= r.Kinds; r.Kinds&kindHeldBack != 0 {
+			unmet[r.ID] = 1
+		}
+	}
 	if rows = slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return r.Kinds&kindConditions == 0 }); len(rows) == 0 {
 		return unmet, nil
 	}
@@ -362,48 +366,79 @@ func (tx *Tx) lookAgain(rows []locked) error {
 	})
 }
 
-// revokeRun makes what rested on a run's success wait again: children of its batch_no, and batches that read a path
-// that it, or the run which takes its place, produces. Only batches whose job has not started; what runs already has
-// read what it read (see proveAgain). The old run's row is locked, so nobody meets any more of them until commit; the
-// reads lock too, because an older snapshot of this transaction need not show those that were met just before.
-func (tx *Tx) revokeRun(old locked, next *capri.NewBatch) error {
-	children, err := tx.ids(sq.Select("batch_id").From("tparent_data").
-		Where(sq.Eq{"parent_task_id": int64(old.TaskID), "parent_batch_no": string(old.BatchNo), "state": 1}).Suffix(tx.s.d.ForShare))
-	if err != nil {
-		return err
+// revokeRuns makes what rested on the success of runs wait again: children of their batch_nos, and batches that read a
+// path that they, or the runs which take their places, produce. fresh are first runs: who reads what they will produce has
+// read something older. Only batches whose job has not started; what runs already has read what it read (see proveAgain).
+// The old runs' rows are locked, so nobody meets any more of them until commit; the reads lock too, because an older
+// snapshot of this transaction need not show those that were met just before.
+func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
+	parents := chunks(olds, 100)
+	children := make([][]capri.BatchID, len(parents))
+	of := func(olds []locked) sq.Or {
+		var any sq.Or
+		for _, o := range olds {
+			any = append(any, sq.Expr("(parent_task_id = ? AND parent_batch_no = ?)", int64(o.TaskID), string(o.BatchNo)))
+		}
+		return any
 	}
-	hashes := hashesOf(slices.Concat(next.Outputs, next.Former))
-	if old.Kinds&kindOutputs != 0 {
-		before, err := tx.hashes(sq.Select("path_hash").From("task_data").Where(sq.Eq{"batch_id": int64(old.ID), "type": typeOutput}))
+	var all []capri.BatchID
+	var hashes []int64
+	for i, part := range parents {
+		var err error
+		if children[i], err = tx.ids(sq.Select("batch_id").From("tparent_data").Where("state = 1").Where(of(part)).Suffix(tx.s.d.ForShare)); err != nil {
+			return err
+		}
+		all = append(all, children[i]...)
+		produced := slices.DeleteFunc(slices.Clone(part), func(o locked) bool { return o.Kinds&kindOutputs == 0 })
+		if len(produced) == 0 {
+			continue
+		}
+		before, err := tx.hashes(sq.Select("path_hash").From("task_data").Where(sq.Eq{"type": typeOutput}).Where(idIn("batch_id", idsOf(produced))))
 		if err != nil {
 			return err
 		}
 		hashes = append(hashes, before...)
 	}
-	if len(hashes) > 0 {
-		readers, err := tx.ids(sq.Select("batch_id").From("task_data").Where(sq.Eq{"type": typeInput, "state": 1}).Where(idIn("path_hash", hashes)).Suffix(tx.s.d.ForShare))
+	for _, nb := range slices.Concat(nexts, fresh) {
+		hashes = append(hashes, hashesOf(slices.Concat(nb.Outputs, nb.Former))...)
+	}
+	hashes = distinct(hashes)
+	for _, part := range chunks(hashes, tx.s.d.ChunkRows) {
+		readers, err := tx.ids(sq.Select("batch_id").From("task_data").Where(sq.Eq{"type": typeInput, "state": 1}).Where(idIn("path_hash", part)).Suffix(tx.s.d.ForShare))
 		if err != nil {
 			return err
 		}
-		children = append(children, readers...)
+		all = append(all, readers...)
 	}
-	rows, err := tx.lock(children)
+	rows, err := tx.lock(all)
 	if err != nil {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
-	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
-		if _, err := tx.exec(sq.Update("tparent_data").Set("state", 0).Where(idIn("batch_id", idsOf(part))).
-			Where(sq.Eq{"parent_task_id": int64(old.TaskID), "parent_batch_no": string(old.BatchNo)})); err != nil {
-			return err
-		}
-		if len(hashes) > 0 {
-			if _, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(idIn("batch_id", idsOf(part))).Where(sq.Eq{"type": typeInput}).Where(idIn("path_hash", hashes))); err != nil {
+	waits := make(map[capri.BatchID]bool, len(rows))
+	for _, r := range rows {
+		waits[r.ID] = true
+	}
+	for i, part := range parents {
+		mine := slices.DeleteFunc(children[i], func(id capri.BatchID) bool { return !waits[id] })
+		for _, ids := range chunks(distinct(mine), tx.s.d.ChunkRows) {
+			if _, err := tx.exec(sq.Update("tparent_data").Set("state", 0).Where(idIn("batch_id", ids)).Where(of(part))); err != nil {
 				return err
 			}
 		}
 	}
-	return tx.waitAgain(rows, fmt.Sprintf("batch_no %s of a parent runs again", old.BatchNo))
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		for _, some := range chunks(hashes, tx.s.d.ChunkRows) {
+			if _, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(idIn("batch_id", idsOf(part))).Where(sq.Eq{"type": typeInput, "+state": 1}).Where(idIn("+path_hash", some))); err != nil {
+				return err
+			}
+		}
+	}
+	why := "what it waits for runs again"
+	if len(olds) == 1 && len(fresh) == 0 {
+		why = fmt.Sprintf("batch_no %s of a parent runs again", olds[0].BatchNo)
+	}
+	return tx.waitAgain(rows, why)
 }
 
 func (tx *Tx) hashes(q sq.SelectBuilder) ([]int64, error) {
@@ -746,7 +781,7 @@ func (tx *Tx) ReportThirdParty(code string, p capri.Period, no capri.BatchNo, sa
 		return err
 	}
 	same := sq.Eq{"code": code, "period": int(p), "batch_no": string(no)}
-	ids, err := tx.ids(sq.Select("batch_id").From("tthird_data").Where(same).Where(sq.Eq{"state": 1}).Suffix(tx.s.d.ForShare)) // locks: see revokeRun
+	ids, err := tx.ids(sq.Select("batch_id").From("tthird_data").Where(same).Where(sq.Eq{"state": 1}).Suffix(tx.s.d.ForShare)) // locks: see revokeRuns
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"capri"
+	"capri/api/wire"
+	"capri/client"
+)
+
+// waiting says how long a command waits for its campaign.
+type waiting struct{ wait, noWait bool }
+
+func (w *waiting) flags(f *pflag.FlagSet) {
+	f.BoolVar(&w.wait, "wait", false, "wait until it has ended (the default on a terminal; else: until its batches are made)")
+	f.BoolVar(&w.noWait, "no-wait", false, "do not wait at all")
+}
+
+// Campaigns are looked at this often, and those of which nothing moves any more are waited for no longer.
+const (
+	campaignLook  = 300 * time.Millisecond
+	campaignStill = 10 * time.Second
+)
+
+// waitCampaign waits until a campaign's batches exist, or until it is over, with a bar where somebody looks.
+func (a *app) waitCampaign(ctx context.Context, c *client.Client, id capri.CampaignID, w waiting) (wire.CampaignDetail, error) {
+	if w.noWait {
+		return c.Campaign(ctx, id)
+	}
+	bar := a.progress(fmt.Sprintf("campaign %d", id))
+	defer bar.end()
+	return lookAtCampaign(ctx, c, id, w.wait || terminalOf(a.out, a.getenv).columns > 0, bar.set)
+}
+
+// lookAtCampaign looks until a campaign is over, or (not toEnd) its batches exist. Where nothing moves any more it looks no
+// longer: what waits for what failed waits until somebody does something, and without a master nothing happens at all.
+func lookAtCampaign(ctx context.Context, c *client.Client, id capri.CampaignID, toEnd bool, set func(done, total int)) (wire.CampaignDetail, error) {
+	var last wire.CampaignProgress
+	moved := time.Now()
+	for pause := campaignLook / 10; ; pause = min(2*pause, campaignLook) {
+		d, err := c.Campaign(ctx, id)
+		if err != nil {
+			return d, err
+		}
+		p := d.Progress
+		set(p.Finished, p.Total)
+		if p != last {
+			last, moved = p, time.Now()
+		}
+		still := time.Since(moved) > campaignStill
+		switch d.State {
+		case "done", "cancelled", "refused", "paused":
+			return d, nil
+		case "running":
+			if !toEnd || still && p.Failed+p.Killed > 0 && p.Running+p.Ready == 0 {
+				return d, nil
+			}
+		default:
+			if still && !toEnd {
+				return d, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return d, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// campaignEnd is the exit of a command that waited for a campaign's end.
+func campaignEnd(d wire.CampaignDetail, w waiting) error {
+	p := d.Progress
+	if bad := p.Failed + p.Killed; w.wait && bad > 0 {
+		return fmt.Errorf("campaign %d: %d batches did not succeed, %d wait", d.ID, bad, p.Total-p.Finished)
+	}
+	return nil
+}
+
+func newCampaignCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "campaign", Short: "Look at reruns, cascades and cold starts, and change them", Args: noArgs}
+	cmd.AddCommand(newCampaignListCommand(a), newCampaignShowCommand(a), newCampaignRunCommand(a), newCampaignDropCommand(a), newCampaignLimitCommand(a),
+		newCampaignChangeCommand(a, "pause", "Keep what has not started of a campaign from starting", (*client.Client).PauseCampaign),
+		newCampaignChangeCommand(a, "resume", "Let a paused campaign go on", (*client.Client).ResumeCampaign),
+		newCampaignCancelCommand(a))
+	return cmd
+}
+
+func campaignID(text string) (capri.CampaignID, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, capri.Invalid("ID", text, "the number of a campaign (capri campaign list)")
+	}
+	return capri.CampaignID(n), nil
+}
+
+func newCampaignListCommand(a *app) *cobra.Command {
+	var state string
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List campaigns, the newest first", Args: noArgs,
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Campaigns(ctx, state, limit)
+			if err != nil {
+				return err
+			}
+			return a.print(all, func(w io.Writer) {
+				g := newGrid("id", "kind", "state", "target", "items", "hours", "limit", "who", "created", "message").limit("target", 36).limit("message", 40)
+				for _, k := range all {
+					g.add(k.ID, k.Kind, k.State, k.Target, k.Size, fmt.Sprintf("%.1f", k.Hours), k.Limit, k.Who, k.CreatedAt, k.Message)
+				}
+				g.write(w, "no campaign")
+			})
+		})}
+	cmd.Flags().StringVar(&state, "state", "", "previewed, creating, running, paused, cancelling, done, cancelled or refused")
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0: all")
+	return cmd
+}
+
+// campaignShown is what show prints as JSON and YAML.
+type campaignShown struct {
+	wire.CampaignDetail
+	Items []wire.CampaignItem `json:"items"`
+}
+
+func newCampaignShowCommand(a *app) *cobra.Command {
+	var action string
+	var limit int
+	cmd := &cobra.Command{Use: "show ID", Short: "A campaign, how far it has come, and what it does with each batch", Args: oneArg("the number of a campaign"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := campaignID(args[0])
+			if err != nil {
+				return err
+			}
+			d, err := c.Campaign(ctx, id)
+			if err != nil {
+				return err
+			}
+			items, err := c.CampaignItems(ctx, id, action, limit)
+			if err != nil {
+				return err
+			}
+			return a.print(campaignShown{d, items}, func(w io.Writer) {
+				writeCampaign(w, d)
+				writeItems(w, items, d.Size)
+			})
+		})}
+	cmd.Flags().StringVar(&action, "action", "", "only items of this action: new, new_run, kill_first, left_waiting, in_the_way, left_alone, exists, not_in_definition, disabled or refused")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many items at most; 0: all")
+	return cmd
+}
+
+func writeCampaign(w io.Writer, d wire.CampaignDetail) {
+	p := d.Progress
+	fmt.Fprintf(w, "campaign %d: %s of %s by %s, %s\n", d.ID, d.Kind, d.Target, d.Who, d.State)
+	if d.Reason != "" {
+		fmt.Fprintf(w, "reason: %s\n", d.Reason)
+	}
+	fmt.Fprintf(w, "request: %s\n", d.Request)
+	limit := "no limit"
+	if d.Limit > 0 {
+		limit = fmt.Sprintf("at most %d at once", d.Limit)
+	}
+	fmt.Fprintf(w, "%d items, %.1f hours (%d of unknown cost), %s, %s first\n", d.Size, d.Hours, d.UnknownCost, limit, d.Order)
+	fmt.Fprintf(w, "%d of %d have ended: %d success, %d failed, %d killed, %d skipped, %d undone; %d running, %d ready, %d waiting, %d to make\n",
+		p.Finished, p.Total, p.Success, p.Failed, p.Killed, p.Skipped, p.Undone, p.Running, p.Ready, p.Waiting, p.ToMake)
+	if d.Message != "" {
+		fmt.Fprintln(w, d.Message)
+	}
+}
+
+func writeItems(w io.Writer, items []wire.CampaignItem, all int) {
+	g := newGrid("task", "batch_no", "scheduled", "action", "reason", "why", "state", "batch").limit("task", 30).limit("reason", 36).limit("why", 36)
+	for _, it := range items {
+		action, state := it.Action, it.State
+		if it.Dropped {
+			action = "dropped"
+		}
+		if it.State == "ended" {
+			state = it.FinishState
+		}
+		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, action, it.Reason, it.Why, state, it.BatchID)
+	}
+	g.write(w, "nothing in that range")
+	if len(items) < all {
+		fmt.Fprintf(w, "%d of %d items\n", len(items), all)
+	}
+}
+
+func newCampaignRunCommand(a *app) *cobra.Command {
+	var limit int
+	var order string
+	var w waiting
+	cmd := &cobra.Command{Use: "run ID", Short: "Run a previewed campaign, exactly as it was previewed", Args: oneArg("the number of a campaign"),
+		Long: "Run a previewed campaign. Where anything of it has changed since its preview, that is said and nothing is done.",
+	}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := campaignID(args[0])
+		if err != nil {
+			return err
+		}
+		r := wire.CampaignRun{Order: order}
+		if cmd.Flags().Changed("limit") {
+			r.Limit = &limit
+		}
+		if _, err := c.RunCampaign(ctx, id, r); err != nil {
+			return err
+		}
+		d, err := a.waitCampaign(ctx, c, id, w)
+		if err != nil {
+			return err
+		}
+		if d.State == "refused" {
+			return capri.Conflict("campaign %d: %s", d.ID, d.Message)
+		}
+		if err := a.print(d, func(w io.Writer) { writeCampaign(w, d) }); err != nil {
+			return err
+		}
+		return campaignEnd(d, w)
+	})
+	cmd.Flags().IntVar(&limit, "limit", 0, "how many batches at once, 0: no limit (left out: as it was previewed)")
+	cmd.Flags().StringVar(&order, "order", "", "oldest or newest first (left out: as it was previewed)")
+	w.flags(cmd.Flags())
+	return cmd
+}
+
+func newCampaignDropCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "drop ID TASK[:BATCH_NO]…", Short: "Take batches out of a previewed campaign", Args: cobra.MinimumNArgs(2),
+		Long: "Take batches out of a previewed campaign: all of a task, or one batch_no. What they brought in stays, and says so: drop it as well if it is not wanted.",
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := campaignID(args[0])
+			if err != nil {
+				return err
+			}
+			d, err := c.DropItems(ctx, id, args[1:])
+			if err != nil {
+				return err
+			}
+			return a.say(d, "campaign %d: %d items taken out", id, d.Dropped)
+		})}
+}
+
+func newCampaignLimitCommand(a *app) *cobra.Command {
+	return &cobra.Command{Use: "limit ID N", Short: "Change how many batches of a campaign run at once (0: no limit)", Args: cobra.ExactArgs(2),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := campaignID(args[0])
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 0 {
+				return capri.Invalid("N", args[1], "how many batches at once, or 0 for no limit")
+			}
+			k, err := c.LimitCampaign(ctx, id, n)
+			if err != nil {
+				return err
+			}
+			return a.say(k, "campaign %d: limit %d", k.ID, k.Limit)
+		})}
+}
+
+func newCampaignChangeCommand(a *app, verb, short string, do func(*client.Client, context.Context, capri.CampaignID, wire.CampaignChange) (wire.Campaign, error)) *cobra.Command {
+	var r wire.CampaignChange
+	cmd := &cobra.Command{Use: verb + " ID", Short: short, Args: oneArg("the number of a campaign"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := campaignID(args[0])
+			if err != nil {
+				return err
+			}
+			k, err := do(c, ctx, id, r)
+			if err != nil {
+				return err
+			}
+			return a.say(k, "campaign %d is %s", k.ID, k.State)
+		})}
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why")
+	return cmd
+}
+
+func newCampaignCancelCommand(a *app) *cobra.Command {
+	var r wire.CampaignChange
+	var yes bool
+	cmd := &cobra.Command{Use: "cancel ID", Short: "Undo what has not started of a campaign", Args: oneArg("the number of a campaign"),
+		Long: "Cancel a campaign: what has not started is undone, and earlier results count again. What runs goes on, or is killed with --kill.",
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := campaignID(args[0])
+			if err != nil {
+				return err
+			}
+			d, err := c.Campaign(ctx, id)
+			if err != nil {
+				return err
+			}
+			if p := d.Progress; d.State != "previewed" {
+				kill := ""
+				if r.Kill {
+					kill = fmt.Sprintf(", and kill %d that run", p.Running)
+				}
+				if err := a.confirm(yes, "undo %d batches of campaign %d%s", p.ToMake+p.Waiting+p.Ready, id, kill); err != nil {
+					return err
+				}
+			}
+			k, err := c.CancelCampaign(ctx, id, r)
+			if err != nil {
+				return err
+			}
+			return a.say(k, "campaign %d is %s", k.ID, k.State)
+		})}
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why")
+	cmd.Flags().BoolVar(&r.Kill, "kill", false, "and kill what runs")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
