@@ -369,6 +369,9 @@ func (a *Actions) validity(s *capri.Spec) (from, to capri.Instant, err error) {
 
 // save writes an edit with all that follows from it: new conditions for batches that wait, cron fires, ledger.
 func (a *Actions) save(ctx context.Context, who, action string, e *edit) error {
+	if err := e.expected(ctx); err != nil {
+		return err
+	}
 	again, err := a.affected(ctx, e)
 	if err != nil {
 		return err

@@ -124,6 +124,7 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 	var fields capri.FieldErrors
 	var field *capri.FieldError
 	var prune *action.PruneError
+	var stale *action.StaleError
 	p := newProblem(statusOf(err), err.Error())
 	switch {
 	case errors.As(err, &fields):
@@ -136,6 +137,8 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 		}
 	case errors.As(err, &field):
 		p.Errors = []wire.FieldError{{Field: field.Field, Value: field.Value, Want: field.Want, Where: field.Where}}
+	case errors.As(err, &stale):
+		p = s.stale(ctx, stale)
 	case errors.As(err, &prune):
 		p.Names = prune.Names
 	case p.Status == http.StatusServiceUnavailable:

@@ -74,7 +74,12 @@ func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task],
 	return list(out), nil
 }
 
-func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], error) {
+type taskInput struct {
+	Name        string `path:"name" maxLength:"200"`
+	IfNoneMatch string `header:"If-None-Match" maxLength:"1000" doc:"ETags of copies that the caller has: 304 where one is the newest"`
+}
+
+func (s *server) task(ctx context.Context, in *taskInput) (*taskOutput, error) {
 	if err := s.mayTasks(ctx, auth.TaskRead, in.Name); err != nil {
 		return nil, err
 	}
@@ -90,7 +95,7 @@ func (s *server) task(ctx context.Context, in *nameInput) (*body[wire.Task], err
 	for _, g := range grants {
 		out.AlertGrants = append(out.AlertGrants, wire.AlertGrant{User: g.User, SMS: g.SMS, Mail: g.Mail, CreatedAt: wire.At(g.CreatedAt, s.Zone)})
 	}
-	return answer(out), nil
+	return tagged(out, in.IfNoneMatch)
 }
 
 func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.TaskVersion], error) {
@@ -129,7 +134,12 @@ func changes(in []definition.Change) []wire.Change {
 	return out
 }
 
-func (s *server) apply(ctx context.Context, in *struct{ Body wire.Apply }) (*body[wire.Applied], error) {
+type applyInput struct {
+	IfMatch
+	Body wire.Apply
+}
+
+func (s *server) apply(ctx context.Context, in *applyInput) (*body[wire.Applied], error) {
 	by := auth.From(ctx)
 	r := action.ApplyRequest{By: &by, DryRun: in.Body.DryRun, Prune: in.Body.Prune, Confirm: in.Body.ConfirmPrune}
 	for _, src := range in.Body.Sources {
@@ -138,7 +148,7 @@ func (s *server) apply(ctx context.Context, in *struct{ Body wire.Apply }) (*bod
 	if len(r.Sources) == 0 {
 		return nil, capri.Invalid("sources", "", "at least one task file")
 	}
-	done, err := s.Actions.Apply(ctx, who(ctx), r)
+	done, err := s.Actions.Apply(in.expecting(ctx), who(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -201,11 +211,16 @@ func (s *server) enableMany(enabled bool) func(context.Context, *struct{ Body wi
 	}
 }
 
-func (s *server) deleteTask(ctx context.Context, in *nameInput) (*none, error) {
+type deleteTaskInput struct {
+	IfMatch
+	Name string `path:"name" maxLength:"200"`
+}
+
+func (s *server) deleteTask(ctx context.Context, in *deleteTaskInput) (*none, error) {
 	if err := s.mayTasks(ctx, auth.TaskEdit, in.Name); err != nil {
 		return nil, err
 	}
-	return nil, s.Actions.DeleteTask(ctx, who(ctx), in.Name)
+	return nil, s.Actions.DeleteTask(in.expecting(ctx), who(ctx), in.Name)
 }
 
 type executeInput struct {

@@ -130,7 +130,7 @@ func (e *Error) Is(target error) bool {
 		return target == capri.ErrInvalid
 	case http.StatusNotFound:
 		return target == capri.ErrNotFound
-	case http.StatusConflict:
+	case http.StatusConflict, http.StatusPreconditionFailed:
 		return target == capri.ErrConflict
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return target == capri.ErrForbidden

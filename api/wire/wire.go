@@ -61,12 +61,13 @@ type Status struct {
 
 // Problem is an error (RFC 9457).
 type Problem struct {
-	Type   string       `json:"type"`
-	Title  string       `json:"title"`
-	Status int          `json:"status"`
-	Detail string       `json:"detail"`
-	Errors []FieldError `json:"errors,omitempty"`
-	Names  []string     `json:"names,omitempty" doc:"what stands in the way: the tasks that would be deleted"`
+	Type    string       `json:"type"`
+	Title   string       `json:"title"`
+	Status  int          `json:"status"`
+	Detail  string       `json:"detail"`
+	Errors  []FieldError `json:"errors,omitempty"`
+	Changes []Change     `json:"changes,omitempty" doc:"what somebody else has changed since (412)"`
+	Names   []string     `json:"names,omitempty" doc:"what stands in the way: the tasks that would be deleted"`
 
 	RequestID string `json:"request_id,omitempty" doc:"as in X-Request-Id: the server's log and the log of actions have it"`
 }
