@@ -438,7 +438,11 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 		if err != nil {
 			bad[key] = c.wrong(key, file, "a file that can be read: "+reason(err))
 		}
-		return strings.TrimRight(string(data), "\r\n")
+		text := strings.TrimRight(string(data), "\r\n")
+		if text == "" && bad[key] == nil {
+			bad[key] = c.wrong(key, file, "a file that is not empty")
+		}
+		return text
 	}
 	for _, d := range []struct {
 		key, file, of string
@@ -480,6 +484,14 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 			bad[p.key] = c.wrong(p.key, p.file, "either "+p.of+" or a file, not both")
 		}
 		*p.secret = secret
+	}
+	// The quality API answers to this one, so whoever guesses it opens gates.
+	key := "quality.token"
+	if c.Quality.TokenFile != "" {
+		key = "quality.token_file"
+	}
+	if want := weak(c.Quality.Token); want != "" && bad[key] == nil {
+		bad[key] = c.wrong(key, mask, want)
 	}
 }
 

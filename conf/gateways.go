@@ -160,6 +160,8 @@ func (l gatewayLine) gateway(say func(field, value, want string)) Gateway {
 			say(field, name, "a file that can be read: "+reason(err))
 		case text == "" || strings.ContainsAny(text, "\r\n"):
 			say(field, name, "a file that holds one line")
+		case isSample(text): // how long theirs is, the gateway's people decide
+			say(field, name, "a file that holds what the gateway's people gave you, and not what an example has there")
 		}
 		return text
 	}

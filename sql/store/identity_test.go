@@ -73,3 +73,13 @@ func TestWhat_has_ended_of_credentials_and_failures_is_forgotten_and_nothing_els
 		assert.Equal(t, time.Second, count("new"), "its failures are still counted")
 	})
 }
+
+func TestACluster_secret_that_somebody_made_short_is_refused(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
+		db.Set(t, "cluster_secret", "geheim")
+		_, err := db.Store.ClusterSecret(ctx)
+		require.ErrorIs(t, err, capri.ErrInvalid)
+		assert.Contains(t, err.Error(), "cluster_secret")
+		assert.NotContains(t, err.Error(), "geheim")
+	})
+}

@@ -14,6 +14,9 @@ import (
 	"capri"
 )
 
+// leastSecret is a little less than what Capri makes: two times 130 bits.
+const leastSecret = 32
+
 // ClusterSecret is what the processes of one cluster share without anybody configuring it: they know it because they
 // may read the database. Keys for talk between them are derived from it. It is made when it is first asked for.
 func (s *Store) ClusterSecret(ctx context.Context) ([]byte, error) {
@@ -36,6 +39,9 @@ func (s *Store) ClusterSecret(ctx context.Context) ([]byte, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(secret) < leastSecret {
+		return nil, capri.Invalid("cluster_secret", "", fmt.Sprintf("at least %d characters in this row of dic_data: somebody has set it. Delete the row while all processes are stopped, and Capri makes one", leastSecret))
 	}
 	known := []byte(secret)
 	s.secret.Store(&known)
