@@ -243,7 +243,7 @@ func keyWords(c store.Credential) string {
 	if c.ExpiresAt != 0 {
 		until = "until " + c.ExpiresAt.String()
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s scopes [%s], %s", c.Name, strings.Join(c.Scopes, " "), until))
+	return fmt.Sprintf("%s scopes [%s], %s", c.Name, strings.Join(c.Scopes, " "), until)
 }
 
 func checkScopes(names []string) ([]string, error) {
@@ -273,7 +273,11 @@ func (a *Actions) CreateApp(ctx context.Context, who string, app store.App, key 
 		return "", err
 	}
 	secret = auth.NewKey()
-	err = a.logged(ctx, who, "app_create", app.Name, fmt.Sprintf("role %s, owner %q, department %q,%s", app.Role, app.Owner, app.Department, keyWords(key)), func(tx *store.Tx) error {
+	detail := "role " + app.Role
+	if key.ExpiresAt != 0 || !slices.Contains(key.Scopes, string(auth.ScopeAll)) {
+		detail += ", key for" + keyWords(key)
+	}
+	err = a.logged(ctx, who, "app_create", app.Name, detail, func(tx *store.Tx) error {
 		return tx.NewApp(app, key, auth.Hash(secret))
 	})
 	return secret, err
@@ -326,7 +330,7 @@ func (a *Actions) SaveApp(ctx context.Context, who string, app store.App) error 
 	if who == app.Name && !app.Enabled {
 		return capri.Conflict("%s cannot disable itself: nobody might be left to enable it", who)
 	}
-	detail := fmt.Sprintf("role %s, owner %q, department %q, enabled %t", app.Role, app.Owner, app.Department, app.Enabled)
+	detail := fmt.Sprintf("role %s, enabled %t", app.Role, app.Enabled)
 	return a.logged(ctx, who, "app_set", app.Name, detail, func(tx *store.Tx) error {
 		return keepsSuperAdmin(tx, app.Name, func() error { return tx.UpdateApp(app) })
 	})

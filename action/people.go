@@ -40,7 +40,11 @@ func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error 
 			return capri.Invalid("department", u.Department, "a department that exists (capri department set)")
 		}
 	}
-	return a.change(ctx, who, store.Change{Action: "user_set", Target: u.Name, Detail: fmt.Sprintf("department %q, enabled %t, role %q", u.Department, u.Enabled, u.Role), Department: u.Department}, func(tx *store.Tx) error {
+	detail := fmt.Sprintf("department %q, enabled %t", u.Department, u.Enabled)
+	if u.Role != "" {
+		detail += ", role " + u.Role
+	}
+	return a.change(ctx, who, store.Change{Action: "user_set", Target: u.Name, Detail: detail, Department: u.Department}, func(tx *store.Tx) error {
 		return changeAccess(ctx, tx, u.Name, func(before store.Login) (after store.Login, err error) {
 			after = before
 			after.Enabled = u.Enabled

@@ -81,12 +81,17 @@ func register[I, O any](s *server, act auth.Act, method, path, id, summary strin
 	})
 }
 
+// route is the pattern that a request's path fits; empty: none.
+func (s *server) route(r *http.Request) string {
+	return s.router.Find(chi.NewRouteContext(), r.Method, r.URL.Path)
+}
+
 // authenticated finds out who calls, on everything but what is declared public and what lies outside the prefix and is
 // not there.
 func (s *server) authenticated(next http.Handler) http.Handler {
 	inside := auth.Middleware(s.Store, s.refuse)(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act, known := s.acts[r.Method+" "+s.router.Find(chi.NewRouteContext(), r.Method, r.URL.Path)]
+		act, known := s.acts[r.Method+" "+s.route(r)]
 		rule, _ := auth.RuleOf(act)
 		if known && !rule.Public || !known && strings.HasPrefix(r.URL.Path, wire.Prefix+"/") {
 			inside.ServeHTTP(w, r)

@@ -85,7 +85,7 @@ func New(o Options) http.Handler {
 	}
 	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
-	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.repeatable)
+	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.strict, s.repeatable)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
 	})

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -323,7 +324,9 @@ func TestNo_secret_stands_in_a_log_or_in_the_action_log(t *testing.T) {
 	secrets := []string{password, session, r.keys[auth.SuperAdmin]}
 	secrets = append(secrets, read[wire.Token](t, r.with(session, "POST", "/tokens", `{"name":"t"}`), 201).Token)
 	secrets = append(secrets, read[wire.NewKey](t, r.with(r.keys[auth.SuperAdmin], "POST", "/apps/app_member:rotate", `{}`), 200).Key)
-	secrets = append(secrets, read[wire.OneTimePassword](t, r.with(r.keys[auth.SuperAdmin], "POST", "/users/alice:reset-password", ""), 200).Password)
+	secrets = append(secrets, read[wire.OneTimePassword](t, r.with(r.keys[auth.SuperAdmin], "POST", "/users/alice:reset-password", "", func(req *http.Request) {
+		req.Header.Set(wire.HeaderIdempotencyKey, "once")
+	}), 200).Password)
 	said := ""
 	for _, s := range secrets { // where they do not belong
 		said += r.with(s, "GET", "/me", "").Body.String()
@@ -340,6 +343,22 @@ func TestNo_secret_stands_in_a_log_or_in_the_action_log(t *testing.T) {
 		said += a.Who + a.Action + a.Target + a.Detail
 	}
 	said += r.log.String()
+	for _, table := range []string{"action_log", "idempotency_key", "credential", "login", "app"} {
+		rows, err := r.Store.DB().QueryContext(r.Ctx, "SELECT * FROM "+table)
+		require.NoError(t, err)
+		columns, err := rows.Columns()
+		require.NoError(t, err)
+		values, dest := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		for rows.Next() {
+			require.NoError(t, rows.Scan(dest...))
+			said += fmt.Sprintf("%s", values)
+		}
+		require.NoError(t, rows.Err())
+		rows.Close()
+	}
 	for _, s := range secrets {
 		assert.False(t, strings.Contains(said, s), "%s is said", s)
 	}

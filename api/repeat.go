@@ -34,8 +34,8 @@ const (
 	longestAnswer = 1 << 20
 )
 
-// What looks like a key is shown once and stored nowhere.
-var looksSecret = regexp.MustCompile(`capri_[A-Za-z0-9_-]{30,}`)
+// What looks like a key or a one-time password is shown once and stored nowhere.
+var looksSecret = regexp.MustCompile(`capri_[A-Za-z0-9_-]{30,}|([A-Z2-7]{5}-){3}[A-Z2-7]{5}`)
 
 func (s *server) repeatable(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

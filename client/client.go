@@ -6,6 +6,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -171,6 +172,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	if body != nil {
 		header.Set("Content-Type", "application/json")
 	}
+	if method == http.MethodPost { // so that it may go out again where the answer was lost
+		header.Set(wire.HeaderIdempotencyKey, rand.Text())
+	}
 	return c.ask(ctx, c.http, method, path, query, header, data)
 }
 
@@ -179,10 +183,14 @@ func (c *Client) ask(ctx context.Context, h *http.Client, method, path string, q
 	if c.token != "" {
 		header.Set("Authorization", "Bearer "+c.token)
 	}
-	twice := method == http.MethodGet || header.Get("Idempotency-Key") != ""
+	twice := method == http.MethodGet || header.Get(wire.HeaderIdempotencyKey) != ""
 	first := int(c.good.Load())
 	var silent []string
-	for n := range c.servers {
+	tries := len(c.servers)
+	if tries == 1 && twice {
+		tries = 2 // the one again, where the answer was lost
+	}
+	for n := range tries {
 		at := (first + n) % len(c.servers)
 		address := c.servers[at] + wire.Prefix + path
 		if len(query) > 0 {
@@ -211,6 +219,9 @@ func (c *Client) ask(ctx context.Context, h *http.Client, method, path string, q
 			return nil, ctx.Err()
 		}
 		if len(c.servers) == 1 {
+			if n+1 < tries && sent && resp == nil {
+				continue
+			}
 			return nil, c.unreachable(err)
 		}
 		silent = append(silent, fmt.Sprintf("%s: %v", c.servers[at], plain(err)))

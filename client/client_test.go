@@ -73,7 +73,7 @@ func TestWhatMayNotBeDoneTwice_goes_to_the_next_server_only_where_it_was_not_sen
 	good, asked := capriAt(t, well)
 	pause := func(servers ...string) error {
 		asked.Store(0)
-		return newClient(t, servers...).PauseDispatch(context.Background(), wire.Pause{Reason: "x"})
+		return newClient(t, servers...).DeleteTask(context.Background(), "t")
 	}
 	require.NoError(t, pause(nobodyAt(t), good))
 	assert.Equal(t, int32(1), asked.Load())
@@ -85,12 +85,33 @@ func TestWhatMayNotBeDoneTwice_goes_to_the_next_server_only_where_it_was_not_sen
 		assert.ErrorContains(t, err, "whether it was done is not known")
 		assert.Zero(t, asked.Load())
 	}
-	half, _ := capriAt(t, brokenOff)
-	c := newClient(t, half, good)
-	resp, err := c.ask(context.Background(), c.http, http.MethodPost, "/x", nil, http.Header{"Idempotency-Key": {"k"}}, []byte("{}"))
-	require.NoError(t, err, "with a key it may be sent again")
-	resp.Body.Close()
-	assert.Equal(t, int32(1), asked.Load())
+}
+
+func TestAPostWhoseAnswerWasLost_is_sent_again_with_its_key(t *testing.T) {
+	var keys []string
+	said := func(answer http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			answer(w, r)
+		}
+	}
+	half, _ := capriAt(t, said(brokenOff))
+	good, _ := capriAt(t, said(well))
+	require.NoError(t, newClient(t, half, good).PauseDispatch(context.Background(), wire.Pause{Reason: "x"}))
+	require.Len(t, keys, 2)
+	assert.NotEmpty(t, keys[0])
+	assert.Equal(t, keys[0], keys[1])
+
+	// The only server there is, too.
+	keys = nil
+	once := brokenOff
+	only, _ := capriAt(t, said(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { once = well }()
+		once(w, r)
+	}))
+	require.NoError(t, newClient(t, only).PauseDispatch(context.Background(), wire.Pause{Reason: "x"}))
+	require.Len(t, keys, 2)
+	assert.Equal(t, keys[0], keys[1])
 }
 
 func TestAllServersSilent_is_unavailable_and_names_each(t *testing.T) {

@@ -38,6 +38,7 @@ type Config struct {
 	Data       string     `conf:"data"`
 	Listen     string     `conf:"listen"`
 	TLS        ServerTLS  `conf:"tls"`
+	API        API        `conf:"api"`
 	Log        Log        `conf:"log"`
 	Database   Database   `conf:"database"`
 	Redis      Redis      `conf:"redis"`
@@ -57,6 +58,12 @@ type Config struct {
 
 	zone   *time.Location
 	origin map[string]string // where each key that is not built in came from
+}
+
+// API bounds what one caller may ask of one process.
+type API struct {
+	Rate  int `conf:"rate"` // requests a second; 0: no limit
+	Burst int `conf:"burst"`
 }
 
 // ServerTLS is how the API is served over TLS: with a Cert it is, without in plain HTTP.
@@ -305,6 +312,7 @@ func Default() *Config {
 		Timezone: "UTC",
 		Data:     "./capri-data",
 		Listen:   "127.0.0.1:8680",
+		API:      API{Rate: 100, Burst: 500},
 		Log:      Log{Level: "info", Format: "text"},
 		Database: Database{Connections: 20, Beats: 3},
 		Node: Node{

@@ -45,6 +45,8 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 		check((empty && address == "") || (err == nil && portErr == nil && number >= 0 && number <= 65535), key, address, want)
 	}
 	checkAddress("listen", c.Listen, false)
+	least(c.API.Rate, 0, "api.rate", "requests a second; 0 is no limit")
+	least(c.API.Burst, 1, "api.burst", "requests")
 	pair := func(section, cert, key string) {
 		check(cert == "" || key != "", section+".key", "", "the file with the key of "+section+".cert")
 		check(cert != "" || key == "", section+".cert", "", "the file with the certificate of "+section+".key")

@@ -49,7 +49,7 @@ func (a *app) complain(err error) {
 		return
 	}
 	for _, line := range strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") {
-		fmt.Fprintln(a.err, "capri: "+line)
+		fmt.Fprintln(a.err, "capri: "+oneLine(line))
 	}
 }
 

@@ -101,7 +101,7 @@ func newNodeCommand(a *app) *cobra.Command {
 		return a.say(map[string]string{"host": args[0], "result": "removed"}, "node %s: removed", args[0])
 	})}
 	remove.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return group("node", "Look after workers", list,
+	return group("node", "Look after workers", list, newNodeKeyCommand(a),
 		one("drain", "Let a node finish what it has and take nothing new", "draining", (*client.Client).DrainNode),
 		one("resume", "Let a node take work again", "takes work", (*client.Client).ResumeNode), remove)
 }

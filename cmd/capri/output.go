@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -44,21 +46,23 @@ func (a *app) print(v any, human func(w io.Writer)) error {
 		return err
 	}
 	if a.format == "json" {
-		_, err := a.out.Write(b.Bytes())
+		_, err := a.out.Write(harmless(b.Bytes()))
 		return err
 	}
 	// JSON is YAML already; reading it as such keeps the order of the keys and the same names in both.
 	var doc yaml.Node
-	if err := yaml.Unmarshal(b.Bytes(), &doc); err != nil {
+	if err := yaml.Unmarshal(harmless(b.Bytes()), &doc); err != nil {
 		return err
 	}
 	plain(&doc)
-	y := yaml.NewEncoder(a.out)
+	b.Reset()
+	y := yaml.NewEncoder(&b)
 	y.SetIndent(2)
-	if err := y.Encode(&doc); err != nil {
+	if err := errors.Join(y.Encode(&doc), y.Close()); err != nil {
 		return err
 	}
-	return y.Close()
+	_, err := a.out.Write(harmless(b.Bytes()))
+	return err
 }
 
 // page is what print hands to its table: it knows for what it is written.
@@ -71,6 +75,9 @@ type page struct {
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
+	}
+	if strings.ContainsFunc(n.Value, steersText) {
+		n.Style = yaml.DoubleQuotedStyle // in which there are escapes (see harmless)
 	}
 	for _, c := range n.Content {
 		plain(c)
@@ -229,7 +236,7 @@ func cell(v any) string {
 		if v == nil {
 			return ""
 		}
-		return *v
+		return oneLine(*v)
 	case int:
 		return strconv.Itoa(v)
 	case int64:
@@ -259,11 +266,33 @@ func oneLine(s string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
+		case unicode.IsControl(r) || steersText(r):
 			return -1
 		}
 		return r
 	}, s)
+}
+
+// steersText tells whether a character shows nothing, and changes how what stands around it is shown: line separators, and
+// those that turn the direction of writing.
+func steersText(r rune) bool {
+	return unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == '\ufeff'
+}
+
+// harmless writes in a JSON document as escapes what a terminal would take as orders; it is the same document.
+func harmless(doc []byte) []byte {
+	if bytes.IndexFunc(doc, func(r rune) bool { return r != '\n' && unicode.IsControl(r) || steersText(r) }) < 0 {
+		return doc
+	}
+	var b bytes.Buffer
+	for _, r := range string(doc) {
+		if r != '\n' && unicode.IsControl(r) || steersText(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.Bytes()
 }
 
 func yesNo(b bool) string {

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"capri"
 	"capri/api/wire"
 	"capri/client"
 )
@@ -33,30 +37,56 @@ func newUserCommand(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(users, func(w io.Writer) {
-			g := newGrid("name", "department", "mail", "phone", "enabled", "admin")
+			g := newGrid("name", "role", "password", "department", "mail", "phone", "enabled", "admin")
 			for _, u := range users {
-				g.add(u.Name, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled), yesNo(u.Admin))
+				g.add(u.Name, u.Role, u.Password, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled), yesNo(u.Admin))
 			}
 			g.write(w, "no users")
 		})
 	})}
 	var u wire.User
 	var disabled bool
-	set := &cobra.Command{Use: "set NAME", Short: "Make or change a user", Args: oneArg("the name of a user"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		u.Name = args[0]
-		enabled := !disabled
-		u.Enabled = &enabled
-		if err := c.SaveUser(ctx, u); err != nil {
+	set := &cobra.Command{Use: "set NAME", Short: "Make a user, or change what is named of one", Args: oneArg("the name of a user")}
+	set.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		users, err := c.Users(ctx)
+		if err != nil {
 			return err
 		}
-		return a.say(u, "user %s is set", u.Name)
-	})}
+		now := wire.User{Name: args[0]}
+		if at := slices.IndexFunc(users, func(x wire.User) bool { return x.Name == args[0] }); at >= 0 {
+			now = users[at]
+		}
+		for flag, change := range map[string]func(){
+			"department": func() { now.Department = u.Department }, "mail": func() { now.Mail = u.Mail }, "phone": func() { now.Phone = u.Phone },
+			"admin": func() { now.Admin = u.Admin }, "disabled": func() { enabled := !disabled; now.Enabled = &enabled },
+		} {
+			if set.Flags().Changed(flag) {
+				change()
+			}
+		}
+		now.Role, now.Password, now.CreatedAt = u.Role, "", nil // a role that is not named stays as it is
+		if err := c.SaveUser(ctx, now); err != nil {
+			return err
+		}
+		return a.say(now, "user %s is set", now.Name)
+	})
 	set.Flags().StringVar(&u.Department, "department", "", "department")
 	set.Flags().StringVar(&u.Mail, "mail", "", "mail address")
 	set.Flags().StringVar(&u.Phone, "phone", "", "telephone number")
-	set.Flags().BoolVar(&u.Admin, "admin", false, "is told of trouble of the system")
-	set.Flags().BoolVar(&disabled, "disabled", false, "is told nothing")
-	return group("user", "Look after people", list, set, newDelete(a, "user", (*client.Client).DeleteUser))
+	set.Flags().StringVar(&u.Role, "role", "", "super_admin, admin, member, read_only; none: no access")
+	set.Flags().BoolVar(&u.Admin, "admin", false, "is told of trouble of the system; what somebody may do is --role")
+	set.Flags().BoolVar(&disabled, "disabled", false, "is told nothing, and cannot log in")
+	one := func(verb, short, did string, do func(*client.Client, context.Context, string) error) *cobra.Command {
+		return &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of a user"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if err := do(c, ctx, args[0]); err != nil {
+				return err
+			}
+			return a.say(map[string]string{"name": args[0], "result": did}, "user %s is %s", args[0], did)
+		})}
+	}
+	return group("user", "Look after people", list, set, newDelete(a, "user", (*client.Client).DeleteUser), newUserPassword(a),
+		one("enable", "Let a user in again", "enabled", (*client.Client).EnableUser),
+		one("disable", "Keep a user out; sessions and tokens end at once", "disabled", (*client.Client).DisableUser))
 }
 
 func newDepartmentCommand(a *app) *cobra.Command {
@@ -130,24 +160,86 @@ func newAppCommand(a *app) *cobra.Command {
 			return err
 		}
 		return a.print(apps, func(w io.Writer) {
-			g := newGrid("name", "role", "enabled", "since")
+			g := newGrid("name", "role", "enabled", "owner", "department", "scopes", "until", "last used", "since")
 			for _, x := range apps {
-				g.add(x.Name, x.Role, yesNo(x.Enabled), x.CreatedAt)
+				keys := x.Keys
+				if len(keys) == 0 {
+					keys = []wire.Key{{}}
+				}
+				for _, k := range keys { // two while it is being rotated
+					g.add(x.Name, x.Role, yesNo(x.Enabled), x.Owner, x.Department, strings.Join(k.Scopes, " "), k.ExpiresAt, k.LastUsedAt, k.CreatedAt)
+				}
 			}
 			g.write(w, "no apps")
 		})
 	})}
-	var role string
+	var n wire.NewApp
+	var life lifetime
 	create := &cobra.Command{Use: "create NAME --role R", Short: "Make a client of the API; its key is shown this once", Args: oneArg("a name"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		if role == "" {
+		if n.Role == "" {
 			return usage("capri app create needs --role: super_admin, admin, member or read_only")
 		}
-		key, err := c.CreateApp(ctx, wire.NewApp{Name: args[0], Role: role})
+		n.Name, n.ExpiresAt = args[0], life.at()
+		key, err := c.CreateApp(ctx, n)
 		if err != nil {
 			return err
 		}
 		return a.say(key, "app %s (%s); its key is shown this once:\n%s", key.Name, key.Role, key.Key)
 	})}
-	create.Flags().StringVar(&role, "role", "", "super_admin, admin, member or read_only")
-	return group("app", "Look after clients of the API", list, create, newDelete(a, "app", (*client.Client).DeleteApp))
+	create.Flags().StringVar(&n.Role, "role", "", "super_admin, admin, member or read_only")
+	create.Flags().StringSliceVar(&n.Scopes, "scope", nil, "what its key is made for, with commas (default: all): "+scopeNames())
+	create.Flags().StringVar(&n.Owner, "owner", "", "the user who answers for it")
+	create.Flags().StringVar(&n.Department, "department", "", "what it may change as a member (default: its owner's)")
+	create.Flags().Var(&life, "expires", "how long its key is good, such as 365d (default: without an end)")
+
+	var x wire.App
+	change := func(verb, short, did string, to func(cmd *cobra.Command, now *wire.App)) *cobra.Command {
+		cmd := &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of an app")}
+		cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			apps, err := c.Apps(ctx)
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(apps, func(x wire.App) bool { return x.Name == args[0] })
+			if at < 0 {
+				return capri.NotFound("there is no app %q", args[0])
+			}
+			now := apps[at]
+			to(cmd, &now)
+			now.Keys, now.CreatedAt = nil, nil
+			if err := c.SaveApp(ctx, now); err != nil {
+				return err
+			}
+			return a.say(now, "app %s is %s", now.Name, did)
+		})
+		return cmd
+	}
+	set := change("set", "Change what is named of an app, and none of its keys", "set", func(cmd *cobra.Command, now *wire.App) {
+		for flag, field := range map[string][2]*string{"role": {&now.Role, &x.Role}, "owner": {&now.Owner, &x.Owner}, "department": {&now.Department, &x.Department}} {
+			if cmd.Flags().Changed(flag) {
+				*field[0] = *field[1]
+			}
+		}
+	})
+	set.Flags().StringVar(&x.Role, "role", "", "super_admin, admin, member or read_only")
+	set.Flags().StringVar(&x.Owner, "owner", "", "the user who answers for it")
+	set.Flags().StringVar(&x.Department, "department", "", "what it may change as a member")
+
+	var overlap lifetime
+	rotate := &cobra.Command{Use: "rotate NAME [--overlap 24h]", Short: "Give an app another key; it is shown this once", Args: oneArg("the name of an app"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		key, err := c.RotateApp(ctx, args[0], wire.KeyRotation{OverlapS: int64(time.Duration(overlap).Seconds())})
+		if err != nil {
+			return err
+		}
+		old := "the key of before has ended"
+		if overlap > 0 {
+			old = "the key of before is good until " + key.OldUntil.Format(time.RFC3339)
+		}
+		return a.say(key, "%s; the new one is shown this once:\n%s", old, key.Key)
+	})}
+	rotate.Flags().Var(&overlap, "overlap", "how long the key of now stays good, such as 24h, at most 30d (default: it ends at once)")
+	return group("app", "Look after clients of the API", list, create, set, rotate,
+		change("enable", "Let an app in again", "enabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = true }),
+		change("disable", "Keep an app out, at once", "disabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = false }),
+		newDelete(a, "app", (*client.Client).DeleteApp))
 }

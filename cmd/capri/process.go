@@ -205,6 +205,7 @@ func (p *process) newAPI(ctx context.Context, logs api.LogReader) http.Handler {
 			return channel.Talk(ctx, p.senders[name], m)
 		}}
 	return api.New(api.Options{Store: p.store, Actions: actions, Zone: p.conf.Zone(), Version: version, Log: p.log, Logs: logs, Channels: channels, Turns: &p.turns,
+		Rate:     api.Rate{PerSecond: p.conf.API.Rate, Burst: p.conf.API.Burst},
 		Fits:     func(ctx context.Context) error { return schema.Check(ctx, p.store.DB(), p.store.Dialect()) },
 		Stopping: func() bool { return ctx.Err() != nil }})
 }

@@ -79,7 +79,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.configFile, "config", conf.DefaultFile, "configuration file")
 	flags.StringVarP(&a.format, "output", "o", "table", "table, json or yaml")
 	flags.StringVar(&a.server, "server", "", "address of the API, or several with commas between them (default: CAPRI_SERVER, else "+client.DefaultServer+")")
-	flags.StringVar(&a.token, "token", "", "app key (default: CAPRI_TOKEN; better there or in a file than in a process list)")
+	flags.StringVar(&a.token, "token", "", "app key or token (default: CAPRI_TOKEN, else what capri login left; better there or in a file than in a process list)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file that holds the app key (default: admin.key of a local data directory)")
 
 	flags.StringVar(&a.caCert, "cacert", "", "file of the CA that signed the server's certificate (default: CAPRI_CACERT, else those that this machine trusts)")
@@ -100,7 +100,7 @@ func newRoot(a *app) *cobra.Command {
 		// the cluster
 		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newDispatchCommand(a), newBreakerCommand(a), newAlertCommand(a), newDutyCommand(a),
 		// people
-		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a),
+		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a), newLoginCommand(a), newLogoutCommand(a), newMeCommand(a), newTokenCommand(a),
 		newSampleCommand(a),
 	)
 	a.root = root
@@ -165,8 +165,8 @@ func (a *app) clientOf(servers, token string) (*client.Client, error) {
 	return client.New(servers, token, "capri/"+version, secured)
 }
 
-// key finds the app key: what was said on the command line first, then the environment, then the file that a
-// standalone on this machine has left for its owner.
+// key finds the key: what was said on the command line first, then the environment, then the session of capri login, then the file
+// that a standalone on this machine has left for its owner.
 func (a *app) key(server string) (string, error) {
 	switch {
 	case a.token != "" && a.tokenFile != "":
@@ -181,7 +181,11 @@ func (a *app) key(server string) (string, error) {
 		return key, nil
 	case a.getenv("CAPRI_TOKEN") != "":
 		return a.getenv("CAPRI_TOKEN"), nil
-	case !client.IsLocal(server):
+	}
+	if session, err := a.session(server); err != nil || session != "" {
+		return session, err
+	}
+	if !client.IsLocal(server) {
 		return "", nil // a key of this machine's Capri is nobody else's business
 	}
 	dirs := []string{a.getenv("CAPRI_DATA"), "./capri-data"}
