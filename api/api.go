@@ -11,6 +11,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -23,6 +24,7 @@ import (
 
 	"capri"
 	"capri/action"
+	"capri/api/wire"
 	"capri/auth"
 	"capri/metrics"
 	"capri/sql/store"
@@ -48,6 +50,9 @@ type Options struct {
 	Turns *metrics.Durations // what the services of this process took; nil: it runs none
 	Clock func() time.Time   // nil: time.Now
 
+	// Of the stream of events; 0: a second, and fifteen.
+	LookEvery, BeatEvery time.Duration
+
 	// Of /readyz; each may be nil.
 	Fits     func(context.Context) error // whether the schema is this program's
 	Stopping func() bool                 // whether the process is about to end
@@ -69,6 +74,7 @@ type server struct {
 	acts   map[string]auth.Act // by method and pattern: who may call what (access.go)
 
 	measure measure
+	feed    feed
 }
 
 // New makes the handler of the whole API.
@@ -83,7 +89,9 @@ func New(o Options) http.Handler {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	o.LookEvery, o.BeatEvery = cmp.Or(o.LookEvery, time.Second), cmp.Or(o.BeatEvery, 15*time.Second)
 	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
+	s.feed = feed{s: s, listeners: map[*listener]bool{}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
 	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.strict, s.repeatable)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -116,6 +124,9 @@ func New(o Options) http.Handler {
 	s.handle(auth.HealthRead, http.MethodGet, "/healthz", s.healthz)
 	s.handle(auth.HealthRead, http.MethodGet, "/readyz", s.readyz)
 	s.handle(auth.MetricsRead, http.MethodGet, "/metrics", s.metrics)
+	s.handle(auth.BatchRead, http.MethodGet, wire.Prefix+"/events", s.events)
+	s.describeEvents()
+	s.docsPage()
 	s.handle(auth.IncidentLink, http.MethodGet, "/ack", s.ack)
 	s.handle(auth.IncidentLink, http.MethodPost, "/ack", s.ack)
 	s.statusOperations()

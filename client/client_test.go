@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -168,4 +169,29 @@ func TestOverTLS_a_server_is_checked_by_the_given_CA(t *testing.T) {
 	assert.ErrorContains(t, err, "unknown authority")
 	_, err = New("http://127.0.0.1:1", "", "test", secured)
 	require.ErrorContains(t, err, "https://", "a CA and no TLS is a slip that would send the key in the clear")
+}
+
+func TestEvents_resume_where_the_connection_was_lost(t *testing.T) {
+	var lasts []string
+	address, _ := capriAt(t, func(w http.ResponseWriter, r *http.Request) {
+		lasts = append(lasts, r.Header.Get("Last-Event-ID"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		if len(lasts) == 1 {
+			_, _ = w.Write([]byte("retry: 1\nid: 7\n\nevent: batch\ndata: {\"id\":8}\nid: 8\n\nevent: batch\ndata: {\"id\":9"))
+			return // in the middle of an event
+		}
+		_, _ = w.Write([]byte("event: batch\ndata: {\"id\":9}\nid: 9\n\n"))
+	})
+	enough := errors.New("enough")
+	var got []string
+	err := newClient(t, address).Events(context.Background(), EventFilter{}, func(e wire.StreamEvent) error {
+		got = append(got, e.Kind+" "+string(e.Data))
+		if len(got) == 2 {
+			return enough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, enough)
+	assert.Equal(t, []string{`batch {"id":8}`, `batch {"id":9}`}, got)
+	assert.Equal(t, []string{"", "8"}, lasts)
 }

@@ -98,7 +98,7 @@ func newRoot(a *app) *cobra.Command {
 		// inside a job
 		newReportCodeCommand(a), newReportProgressCommand(a),
 		// the cluster
-		newStatusCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newDispatchCommand(a), newBreakerCommand(a), newAlertCommand(a), newDutyCommand(a),
+		newStatusCommand(a), newEventsCommand(a), newNodeCommand(a), newServiceCommand(a), newPauseCommand(a), newResumeCommand(a), newDispatchCommand(a), newBreakerCommand(a), newAlertCommand(a), newDutyCommand(a),
 		// people
 		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a), newLoginCommand(a), newLogoutCommand(a), newMeCommand(a), newTokenCommand(a),
 		newSampleCommand(a),

@@ -95,3 +95,6 @@ func (s *Store) ListTexts(ctx context.Context, f BatchFilter) (map[string][]sq.S
 	}
 	return out, nil
 }
+
+// ChangesText is what a process asks once a second while somebody follows along.
+func ChangesText(after int64) sq.SelectBuilder { return changesQuery(after, 5000) }

@@ -118,3 +118,15 @@ func TestWhat_monitoring_asks_all_the_time_is_a_walk_on_an_index(t *testing.T) {
 		}
 	})
 }
+
+func TestThe_stream_of_changes_begins_where_it_was_and_looks_nothing_up_by_scanning(t *testing.T) {
+	each(t, func(w *world) {
+		w.many(capri.Conditions{})
+		text, args, err := store.ChangesText(1 << 40).ToSql()
+		require.NoError(t, err)
+		plan := strings.Join(w.plan(text, args), "\n")
+		for _, bad := range []string{"SCAN", "filesort", "TEMP B-TREE", "temporary"} {
+			require.NotContains(t, plan, bad)
+		}
+	})
+}
