@@ -64,7 +64,7 @@ func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error 
 	})
 }
 
-// DeleteUser forgets a user who owns no task.
+// DeleteUser forgets a user who owns no task and answers for no app.
 func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
 	owned, err := a.store.Tasks(ctx, store.TaskFilter{Owner: name, Limit: 20})
 	if err != nil {
@@ -76,6 +76,13 @@ func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
 			names[i] = t.Name
 		}
 		return capri.Conflict("%s owns tasks: give them another owner first: %s", name, some(names))
+	}
+	apps, err := a.store.Apps(ctx)
+	if err != nil {
+		return err
+	}
+	if at := slices.IndexFunc(apps, func(x store.App) bool { return x.Owner == name }); at >= 0 {
+		return capri.Conflict("%s answers for the app %s: give it another owner first (capri app set %s --owner …)", name, apps[at].Name, apps[at].Name)
 	}
 	return a.logged(ctx, who, "user_delete", name, "", func(tx *store.Tx) error {
 		if err := tx.RevokeAlertsOf(name); err != nil {

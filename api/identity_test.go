@@ -263,6 +263,7 @@ func TestAnApp_is_rotated_with_an_overlap(t *testing.T) {
 				assert.Equal(t, []string{"read"}, a.Keys[0].Scopes)
 			}
 		}
+		assert.Equal(t, 409, r.with(super, "DELETE", "/users/alice", "").Code, "she answers for it")
 		assert.Equal(t, 204, r.with(super, "PUT", "/apps/loader", `{"role":"member","enabled":false}`).Code)
 		assert.False(t, works(third.Key))
 		assert.Equal(t, 204, r.with(super, "PUT", "/apps/loader", `{"role":"member","enabled":true}`).Code)
