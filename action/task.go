@@ -482,7 +482,7 @@ func fires(t *capri.Task) string {
 }
 
 // affected are the tasks whose waiting batches get new conditions: those whose own dependencies were edited, and
-// the children of those whose period or expression was, because the intervals they wait for are others now.
+// the children of those whose period, expression or first valid day was, because the intervals they wait for are others now.
 func (a *Actions) affected(ctx context.Context, e *edit) ([]*capri.Task, error) {
 	now := make(map[string]*capri.Task, len(e.known))
 	for name, t := range e.known {
@@ -501,10 +501,11 @@ func (a *Actions) affected(ctx context.Context, e *edit) ([]*capri.Task, error) 
 		if old == nil {
 			continue
 		}
-		if !sameDependencies(&old.Spec, &s.Spec) {
+		// A period that comes back finds batches that were left alone while it was another.
+		if !sameDependencies(&old.Spec, &s.Spec) || old.Period != s.Period {
 			again[s.Name] = s.Task
 		}
-		if old.Period != s.Period || old.Cron != s.Cron {
+		if old.Period != s.Period || old.Cron != s.Cron || old.Valid.From != s.Valid.From {
 			moved[s.Name] = true
 		}
 	}
