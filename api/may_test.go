@@ -52,7 +52,7 @@ func TestAMember_changes_what_is_of_the_department_and_nothing_else(t *testing.T
 			return strings.ReplaceAll(fmt.Sprintf(`{"ids":%d}`, list), " ", ",")
 		}
 
-		for _, act := range []string{"kill", "hold", "release"} {
+		for _, act := range []string{"kill", "hold", "release", "run-now", "force-success"} {
 			rec := r.ask(auth.Member, "POST", wire.Prefix+"/batches:"+act, ids(own, theirs, nobodys))
 			require.Equal(t, 403, rec.Code, act)
 			detail := r.problem(rec).Detail

@@ -71,7 +71,9 @@ func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *tes
 				_ = w.Actions.Stop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause, Reason: "upgrade", Until: w.Clock.Now().Add(time.Duration(1+rng.IntN(20)) * time.Minute)})
 			},
 			func() { _, _ = w.Actions.RunNow(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "urgent") },
-			func() { _, _ = w.Actions.ForceSuccess(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "known to be right") },
+			func() {
+				_, _ = w.Actions.ForceSuccess(w.Ctx, actiontest.Who, []capri.BatchID{any()}, "known to be right")
+			},
 			func() {
 				until := w.Clock.Now().Add(time.Duration(1+rng.IntN(20)) * time.Minute)
 				_ = w.Actions.Stop(w.Ctx, actiontest.Who, []store.Stop{

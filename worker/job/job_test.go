@@ -48,6 +48,30 @@ func TestThe_environment_is_built_from_nothing(t *testing.T) {
 	}
 }
 
+func TestParameters_of_a_run_take_the_place_of_its_tasks_for_it_alone(t *testing.T) {
+	m := NewMaker(MakerOptions{Calendar: calendar.New(zone(t, "Asia/Shanghai")), Path: "/usr/bin:/bin", Clients: Clients{Path: "/usr/bin:/bin"}})
+	task := &capri.Task{ID: 7, Version: 2, Spec: capri.Spec{Name: "dwd", Job: capri.Job{Type: "shell", Command: "x", Params: map[string]string{"day": "1", "Mode": "plain"}}}}
+	params := func(b *capri.Batch) string {
+		p, err := m.Make(task, b, "/data/jobs/5.3", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := slices.DeleteFunc(slices.Sorted(slices.Values(p.Env)), func(e string) bool { return !strings.HasPrefix(e, "PARAM_") })
+		return strings.Join(own, " ")
+	}
+	for range 2 { // the second comes from the cache
+		if got, want := params(&capri.Batch{ID: 5, Params: map[string]string{"mode": "full; $(id)", "more": "2"}}), "PARAM_DAY=1 PARAM_MODE=full; $(id) PARAM_MORE=2"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got, want := params(&capri.Batch{ID: 6}), "PARAM_DAY=1 PARAM_MODE=plain"; got != want {
+			t.Errorf("the next run has %q, want %q", got, want)
+		}
+	}
+	if got := withOwn(map[string]string{"Mode": "plain", "day": "1"}, map[string]string{"mode": "full"}); len(got) != 2 || got["mode"] != "full" || got["day"] != "1" {
+		t.Errorf("engines are told %v", got)
+	}
+}
+
 func TestAccounts_are_never_root(t *testing.T) {
 	looked := 0
 	with := func(uid int, fallback string) *Accounts {
