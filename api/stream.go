@@ -49,10 +49,11 @@ type change struct {
 	data   []byte
 }
 
-// round is what one look found. low is the id that those who have had it resume from.
+// round is what one look found. low is the id that those who have had it resume from; last the highest that was seen, which
+// is above low while some in between are missing.
 type round struct {
-	changes []change
-	low     int64
+	changes   []change
+	low, last int64
 }
 
 // feed looks for all who listen.
@@ -62,7 +63,7 @@ type feed struct {
 	mu        sync.Mutex
 	listeners map[*listener]bool
 	stop      context.CancelFunc // ends the looking; nil: nobody looks
-	low       int64              // of the newest round
+	newest    round              // without its changes: where the history stands
 }
 
 type listener struct {
@@ -71,7 +72,7 @@ type listener struct {
 }
 
 // join adds a listener, who hears of all rounds from now on; from is where the history stood. errTooMany: no.
-func (f *feed) join(ctx context.Context, who string) (l *listener, from int64, err error) {
+func (f *feed) join(ctx context.Context, who string) (l *listener, from round, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	own := 0
@@ -81,22 +82,22 @@ func (f *feed) join(ctx context.Context, who string) (l *listener, from int64, e
 		}
 	}
 	if own >= mostListeners || len(f.listeners) >= allListeners {
-		return nil, 0, &problem{wire.Problem{Type: "about:blank", Title: http.StatusText(http.StatusTooManyRequests), Status: http.StatusTooManyRequests,
+		return nil, round{}, &problem{wire.Problem{Type: "about:blank", Title: http.StatusText(http.StatusTooManyRequests), Status: http.StatusTooManyRequests,
 			Detail: fmt.Sprintf("%s listens %d times already, and a caller may %d times: close one", who, own, mostListeners)}}
 	}
 	if f.stop == nil {
 		look := &looker{s: f.s, missing: map[int64]time.Time{}}
 		if err := look.begin(ctx); err != nil {
-			return nil, 0, err
+			return nil, round{}, err
 		}
-		f.low = look.last
+		f.newest = round{low: look.last, last: look.last}
 		looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 		f.stop = stop
 		go f.run(looking, look)
 	}
 	l = &listener{who: who, rounds: make(chan round, roundsBehind)}
 	f.listeners[l] = true
-	return l, f.low, nil
+	return l, f.newest, nil
 }
 
 // leave takes a listener out; the last one ends the looking.
@@ -133,7 +134,7 @@ func (f *feed) tell(ctx context.Context, r round) {
 	if ctx.Err() != nil {
 		return // another looks by now
 	}
-	f.low = r.low
+	f.newest = round{low: r.low, last: r.last}
 	if len(r.changes) == 0 {
 		return
 	}
@@ -188,7 +189,7 @@ func (k *looker) look(ctx context.Context) (round, error) {
 		}
 		k.last = c.ID
 	}
-	r := round{low: k.last, changes: around}
+	r := round{low: k.last, last: k.last, changes: around}
 	for id, since := range k.missing {
 		if now.Sub(since) > lookAgainFor || len(k.missing) > mostMissing {
 			delete(k.missing, id) // it was rolled back, most likely
@@ -360,10 +361,10 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it back
 	w.WriteHeader(http.StatusOK)
-	if out.write(": events of Capri\nretry: 2000\nid: "+strconv.FormatInt(max(0, min(from, orElse(after, from))), 10)+"\n\n") != nil {
+	if out.write(": events of Capri\nretry: 2000\nid: "+strconv.FormatInt(min(from.low, orElse(after, from.low)), 10)+"\n\n") != nil {
 		return
 	}
-	if after >= 0 && after < from {
+	if after >= 0 && after < from.last {
 		if err := s.replay(ctx, out, after, from); err != nil {
 			return
 		}
@@ -394,17 +395,17 @@ func orElse(n, other int64) int64 {
 }
 
 // replay tells who resumes what has happened since.
-func (s *server) replay(ctx context.Context, out *stream, after, until int64) error {
-	if until-after > mostReplayed {
-		return out.write("event: " + wire.EventReset + "\nid: " + strconv.FormatInt(until, 10) + "\ndata: {}\n\n")
+func (s *server) replay(ctx context.Context, out *stream, after int64, until round) error {
+	if until.last-after > mostReplayed {
+		return out.write("event: " + wire.EventReset + "\nid: " + strconv.FormatInt(until.low, 10) + "\ndata: {}\n\n")
 	}
 	list, err := s.Store.Changes(ctx, after, mostReplayed)
 	if err != nil {
 		return err
 	}
-	r := round{low: until}
+	r := round{low: until.low}
 	for _, c := range list {
-		if c.TaskID != 0 && c.ID <= until {
+		if c.TaskID != 0 && c.ID <= until.last {
 			r.changes = append(r.changes, s.ofBatch(c))
 		}
 	}

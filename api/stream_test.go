@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/action"
 	"capri/action/actiontest"
 	"capri/api"
 	"capri/api/wire"
@@ -108,7 +109,7 @@ const streamTasks = `tasks:
 func (s *following) made(t *testing.T) (one, two capri.BatchID) {
 	t.Helper()
 	s.Apply(streamTasks)
-	require.Equal(t, 200, s.ask(auth.SuperAdmin, "POST", wire.Prefix+"/cold-starts", `{"period":"day","from":"2026-11-19","to":"2026-11-19","by_data":true}`).Code)
+	s.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-19", ByData: true})
 	return s.Latest("one", "20261119").ID, s.Latest("two", "20261119").ID
 }
 
