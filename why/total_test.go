@@ -37,7 +37,7 @@ tasks:
 `
 
 var kinds = []string{why.Held, why.KillAsked, why.Disabled, why.NotBefore, why.LatestAllowed, why.Quality, why.Paused, why.NoLeader, why.NoNode, why.NoRight,
-	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting, why.BreakerOpen}
+	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting, why.Campaign, why.BreakerOpen}
 
 // Whatever people and services do, each batch that waits has an answer: either something is in its way, or dispatch would place it.
 func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *testing.T) {

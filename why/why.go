@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,6 +82,7 @@ const (
 	ParentFailed  = "parent_failed"
 	ParentRunning = "parent_running"
 	ParentWaiting = "parent_waiting"
+	Campaign      = "campaign" // holds it back
 	Counting      = "counting" // its conditions have changed this moment
 )
 
@@ -114,11 +116,15 @@ func Explain(ctx context.Context, s *store.Store, c calendar.Calendar, id capri.
 	if err := f.owners(); err != nil {
 		return a, err
 	}
+	if f.campaigns, err = s.HoldingCampaigns(ctx, slices.Sorted(maps.Keys(f.rows))); err != nil {
+		return a, err
+	}
 	causes := f.own(b)
 	causes = append(causes, f.conditions(b)...)
 	ahead := 0
 	switch {
 	case len(f.unmet[id]) > 0:
+	case b.Unmet > 0 && f.campaigns[id].ID != 0:
 	case b.Unmet > 0:
 		causes = append(causes, Cause{Kind: Counting, Detail: "its conditions have just changed and are counted again in a moment", Root: f.rootBatch(b), Until: f.now})
 	default:
@@ -160,6 +166,8 @@ type finder struct {
 	tasks  map[string]*capri.Task
 	roots  map[capri.BatchID]*Cause        // of waiting batches, found once however many wait for one
 	starts map[capri.BatchID]capri.Instant // when they should start
+
+	campaigns map[capri.BatchID]capri.Campaign // that hold batches back
 }
 
 // gather reads the unmet conditions of the batch and of every waiting batch behind it, level by level, and then the batches.
@@ -254,6 +262,13 @@ func (f *finder) own(b store.BatchRow) []Cause {
 			detail = "it is " + strings.TrimPrefix(b.Message, "it is ")
 		}
 		add(Held, detail+" (capri release "+fmt.Sprint(b.ID)+")", root, 0, 0)
+	}
+	if c, ok := f.campaigns[b.ID]; ok {
+		detail := fmt.Sprintf("campaign %d (%s of %s by %s) is %s and holds it back", c.ID, c.Kind, c.Target, c.Who, c.State)
+		if c.State == capri.CampaignRunning {
+			detail = fmt.Sprintf("campaign %d (%s of %s by %s) runs at most %d batches at once, and it is not its turn", c.ID, c.Kind, c.Target, c.Who, c.Limit)
+		}
+		causes = append(causes, Cause{Kind: Campaign, Detail: detail + fmt.Sprintf(" (capri campaign show %d)", c.ID), Root: Root{Kind: "campaign", Name: fmt.Sprint(c.ID)}, Owner: c.Who, Since: c.StartedAt})
 	}
 	if b.KillRequest {
 		add(KillAsked, "somebody asked to kill it", root, 0, f.now)

@@ -12,6 +12,7 @@ import (
 	"capri/action"
 	"capri/action/actiontest"
 	"capri/sql/store"
+	"capri/why"
 )
 
 // A pipeline of a day: raw makes a path, clean reads it, left and right are its children, end has both for parents.
@@ -340,6 +341,11 @@ func TestACampaign_that_holds_its_set_back_is_in_the_way_of_others(t *testing.T)
 	_, err := w.Actions.Rerun(w.Ctx, actiontest.Who, rerun("raw", "none"))
 	require.ErrorIs(t, err, capri.ErrConflict)
 	require.ErrorContains(t, err, fmt.Sprintf("raw 20261119 (campaign %d has it)", p.ID))
+	answer, err := why.Explain(w.Ctx, w.Store, w.Actions.Calendar(), w.Latest("raw", "20261119").ID)
+	require.NoError(t, err)
+	require.Len(t, answer.Causes, 1)
+	require.Equal(t, why.Campaign, answer.Causes[0].Kind)
+	require.Contains(t, answer.Causes[0].Detail, fmt.Sprintf("campaign %d (rerun of raw by tester) runs at most 1 batches at once", p.ID))
 	_, err = w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "raw"})
 	require.ErrorIs(t, err, capri.ErrConflict)
 	skipped := w.Rerun(rerun("raw", "none", func(r *action.RerunRequest) { r.OnRunning = "skip" }))

@@ -24,7 +24,11 @@ const (
 	stepsATurn   = 25
 	alertsAStep  = 1000
 	alertsKeptIn = 366 * 24 * time.Hour
-	keysKeptIn   = 7 * 24 * time.Hour // sessions, tokens and keys that have ended, failures to log in
+
+	campaignsAStep  = 100
+	previewsKeptIn  = 24 * time.Hour
+	campaignsKeptIn = 90 * 24 * time.Hour
+	keysKeptIn      = 7 * 24 * time.Hour // sessions, tokens and keys that have ended, failures to log in
 )
 
 // Service cleans up. Make it with New.
@@ -52,6 +56,13 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if err != nil || res.Again {
 		return res, err
 	}
+	campaigns, err := s.store.ForgetCampaigns(ctx, t.Lease, t.Now.Add(-previewsKeptIn), t.Now.Add(-campaignsKeptIn), campaignsAStep)
+	if campaigns > 0 {
+		res.Counts["campaigns"] = campaigns
+	}
+	if err != nil {
+		return res, err
+	}
 	incidents, err := s.store.ForgetIncidents(ctx, t.Lease, t.Now.Add(-alertsKeptIn), alertsAStep)
 	if incidents > 0 {
 		res.Counts["incidents"] = incidents
@@ -77,7 +88,7 @@ func (s *Service) Run(ctx context.Context, t services.Turn) (services.Result, er
 	if ended > 0 {
 		res.Counts["credentials"] = ended
 	}
-	res.Again = forgotten == alertsAStep || answers == alertsAStep || ended >= alertsAStep
+	res.Again = forgotten == alertsAStep || answers == alertsAStep || ended >= alertsAStep || campaigns == campaignsAStep
 	return res, err
 }
 

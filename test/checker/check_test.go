@@ -119,7 +119,7 @@ func (w *world) fill() {
 		w.exec("INSERT INTO task_history (task_id, version, output_period, enabled, deleted, valid_from, valid_to, definition, changed_at, changed_by) VALUES (?, 1, ?, 1, 0, 0, 0, ?, 1000, 'alice')",
 			id, t.period, fmt.Sprintf(`{"cron":%q}`, t.cron))
 	}
-	for _, l := range []string{"generate", "dependency", "dispatch", "attempts"} {
+	for _, l := range []string{"generate", "dependency", "dispatch", "campaign", "attempts"} {
 		w.exec("INSERT INTO capri_service_lock (service, holder, epoch, renewals, acquired_at) VALUES (?, 'm1', 3, 9, 1000)", l)
 	}
 	for _, n := range []string{"n1", "n2"} {
@@ -238,6 +238,27 @@ func (w *world) lose(node string, at int64) {
 	w.exec("INSERT INTO alert (alert_key, level, kind, task_id, batch_id, title, body, created_at) VALUES (?, 2, 'node_lost', 0, 0, '', '', ?)", fmt.Sprintf("node_lost:%s:%d", node, at), at+5*minute)
 }
 
+// undo ends a run as a cancelled campaign does, and lets the run before count again.
+func (w *world) undo(old, run int, at int64) {
+	w.t.Helper()
+	why := func() {
+		w.exec("UPDATE batch_event SET why = 'campaign 1 was cancelled' WHERE id = ?", w.event)
+	}
+	w.say(run, fmt.Sprintf("UPDATE task_work SET state = 3, finish_state = 3, finish_time = %d", at), "campaign", 3, at)
+	why()
+	w.say(run, "UPDATE task_work SET latest = NULL", "campaign", 3, at)
+	why()
+	w.say(old, "UPDATE task_work SET latest = 1", "campaign", 3, at)
+}
+
+// campaign is one in a state that holds a batch back.
+func (w *world) campaign(batch, state int) {
+	w.t.Helper()
+	w.exec("INSERT INTO campaign (id, kind, state, target, request, who, items, minutes, unknown, message, created_at) VALUES (1, 1, ?, 'x', '{}', 'alice', 1, 0, 0, '', 1)", state)
+	w.exec(`INSERT INTO campaign_item (campaign_id, seq, state, action, task_id, task_version, batch_no, mark, data_start, data_end, priority, via, why, note, old_batch_id, old_run_no, old_state, old_finish, batch_id, minutes)
+		VALUES (1, 0, 2, 2, 1, 1, 'x', 0, 0, 0, 0, -1, '', '', 0, 0, 0, 0, ?, -1)`, batch)
+}
+
 func (w *world) check() Report {
 	h, err := Load(context.Background(), w.db, w.run)
 	require.NoError(w.t, err)
@@ -278,6 +299,20 @@ func TestARunWithIncidents_has_no_violation(t *testing.T) {
 			w.rerun(13, 60, late)
 			w.life(60, "n2", late+minute)
 			w.life(23, "n1", late+2*minute)
+		},
+		"a run that a cancelled campaign undid": func(w *world) {
+			w.rerun(10, 60, late)
+			w.undo(10, 60, late+minute)
+			w.exec("UPDATE task_work SET run_no = 9 WHERE id = 60")
+			w.rerun(10, 61, late+3*minute)
+			w.exec("UPDATE task_work SET run_no = 2 WHERE id = 61")
+			w.exec("UPDATE task_work SET run_no = 1 WHERE id = 60")
+			w.life(61, "n2", late+4*minute)
+		},
+		"a batch that a paused campaign holds back": func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("UPDATE task_work SET unmet = 1, kinds = 64 WHERE id = 60")
+			w.campaign(60, 4)
 		},
 		"an attempt that was lost with its node, and the next": func(w *world) {
 			w.lose("n1", late)
@@ -498,6 +533,17 @@ func TestEachInvariant_catches_what_it_is_there_for(t *testing.T) {
 			w.exec("UPDATE task_work SET finish_state = 0 WHERE id = 43")
 		}},
 		{"fold", "no run is the latest", "latest is false", func(w *world) { w.say(43, "UPDATE task_work SET latest = NULL", "alice", 0, late) }},
+		{"fold", "a run that had started was undone", "latest is", func(w *world) {
+			w.rerun(43, 60, late)
+			w.assign(60, "n2", late)
+			w.say(60, fmt.Sprintf("UPDATE task_work SET state = 2, start_time = %d", late+second), "n2", 0, late+second)
+			w.undo(43, 60, late+minute)
+		}},
+		{"nothing-lost", "held back by a campaign that is over", "every condition is met", func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("UPDATE task_work SET unmet = 1, kinds = 64 WHERE id = 60")
+			w.campaign(60, 6)
+		}},
 		{"fold", "a run number was left out", "where run 1 is due", func(w *world) {
 			w.rerun(43, 60, late)
 			w.exec("UPDATE task_work SET run_no = 2 WHERE id = 60")

@@ -64,6 +64,8 @@ type History struct {
 
 	expected *expected
 
+	campaigns map[int64]bool // batches that a living campaign holds back
+
 	runs map[key][]*batch // see runsOf
 	made map[int64][]key  // see makers
 }
@@ -210,7 +212,7 @@ func Load(ctx context.Context, db *sql.DB, run Run) (*History, error) {
 		what string
 		read func(*reader) error
 	}{
-		{"tasks", h.readTasks}, {"batches", h.readBatches}, {"events", h.readEvents}, {"conditions", h.readConditions}, {"alerts", h.readAlerts},
+		{"tasks", h.readTasks}, {"batches", h.readBatches}, {"campaigns", h.readCampaigns}, {"events", h.readEvents}, {"conditions", h.readConditions}, {"alerts", h.readAlerts},
 		{"services", h.readServices}, {"the ledger", h.readLedger}, {"nodes", h.readNodes}, {"actions", h.readActions},
 	} {
 		if err := t.read(&reader{ctx, db}); err != nil {
@@ -298,6 +300,17 @@ func (h *History) readBatches(r *reader) error {
 	}
 	slices.SortFunc(h.batches, func(a, b *batch) int { return cmp.Compare(a.id, b.id) })
 	return nil
+}
+
+func (h *History) readCampaigns(r *reader) error {
+	h.campaigns = map[int64]bool{}
+	// One that runs without a limit holds nothing back any more.
+	return r.each("SELECT i.batch_id FROM campaign_item i JOIN campaign c ON c.id = i.campaign_id WHERE i.state = 2 AND (c.state IN (2, 4, 5) OR c.state = 3 AND c.batch_limit > 0)", func(scan func(...any) error) error {
+		var id int64
+		err := scan(&id)
+		h.campaigns[id] = true
+		return err
+	})
 }
 
 func (h *History) readEvents(r *reader) error {

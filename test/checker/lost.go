@@ -75,6 +75,8 @@ func (h *History) cause(b *batch, ofTask, total int, byNode map[string]int) (cau
 		return "its task is disabled or deleted", false
 	case b.now.kill:
 		return "a kill is asked for, and a waiting batch ends at once by it", true
+	case b.kinds&heldBack != 0 && h.campaigns[b.id]:
+		return "a campaign holds it back", false
 	case b.unmet > 0:
 		return h.unmetCause(b)
 	case b.quality != 0 && b.quality != 3:
@@ -167,7 +169,7 @@ func (h *History) unmetCause(b *batch) (string, bool) {
 			return "it waits for " + file + ", which is there", true
 		}
 	}
-	if h.countUnmet(b) == 0 {
+	if n := h.countUnmet(b); n == 0 || n == 1 && b.kinds&heldBack != 0 {
 		return "unmet is not 0, and every condition is met", true
 	}
 	return "a condition is unmet", false

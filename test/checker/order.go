@@ -42,7 +42,7 @@ func (h *History) latestRun(k key, at int64) *batch {
 	if i == 0 {
 		return nil
 	}
-	return all[i-1]
+	return counting(all[:i])
 }
 
 // inOrder looks at the last start of each batch, since the conditions that are kept are those it started by. What it
@@ -74,7 +74,7 @@ func inOrder(h *History, r *Result) {
 		succeeded := func(k key) (*batch, bool) {
 			for _, p := range h.runsOf()[k] {
 				// One that was replaced long before the start is no ground any more.
-				if next := h.nextRun(p); next != nil && next.create <= start.at-h.Run.slack() {
+				if h.replaced(p, start.at) {
 					continue
 				}
 				if e, ok := p.succeededAt(); ok && e.id < start.id {
@@ -142,13 +142,14 @@ func (h *History) mayRunNow(b *batch, start event) bool {
 	})
 }
 
-func (h *History) nextRun(b *batch) *batch {
+// replaced: there was a newer run long before, and it had not been undone by then.
+func (h *History) replaced(b *batch, at int64) bool {
 	for _, n := range h.runsOf()[b.key()] {
-		if n.run == b.run+1 {
-			return n
+		if n.run > b.run && n.create <= at-h.Run.slack() && !(n.undone() && n.events[len(n.events)-1].at <= at) {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // started is the event of the batch's newest start, if that attempt started and the row still tells of it.
