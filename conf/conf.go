@@ -493,7 +493,7 @@ func (c *Config) readPasswordFiles(bad map[string]*capri.FieldError) {
 		}
 		*p.secret = secret
 	}
-	// The quality API answers to this one, so whoever guesses it opens gates.
+	// Whoever guesses this one speaks to the quality API as Capri.
 	key := "quality.token"
 	if c.Quality.TokenFile != "" {
 		key = "quality.token_file"
