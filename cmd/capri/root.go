@@ -71,7 +71,6 @@ func newRoot(a *app) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: needsCommand,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
