@@ -32,7 +32,7 @@ func TestEdits_leave_waiting_batches_as_if_they_were_made_anew(t *testing.T) {
 		t.Logf("CAPRI_TEST_SEED=%d", seed)
 		rng := rand.New(rand.NewPCG(seed, 7))
 		pick := func(texts ...string) string { return texts[rng.IntN(len(texts))] }
-		valid := []string{""}
+		valid, periods := []string{""}, []string{"day"} // an edited valid.from asks for the earliest schedule_time, which of an execution is now
 		task := func(name, period, parents string) string {
 			return fmt.Sprintf("- {name: %s, owner: alice, group: g, %s, priority: %d, job: {command: %s}, valid: {from: %q}, inputs: [%s], outputs: [%s], third_party: [%s], parents: [%s]}\n",
 				name, period, rng.IntN(10), pick("a", "b"), pick(valid...),
@@ -45,17 +45,25 @@ func TestEdits_leave_waiting_batches_as_if_they_were_made_anew(t *testing.T) {
 			}
 			hour := task("hour", "period: hour", pick("", "{task: hour, from: -1, to: -1}"))
 			tick := task("tick", `cron: "`+pick("0 0/20 * * * ?", "0 0 0/2 * * ?")+`"`, pick("", "{task: hour}"))
-			day := task("day", "period: "+pick("day", "day", "week"), pick("", "{task: hour}", "{task: tick}", "{task: hour}, {task: tick"+window()+"}"))
+			day := task("day", "period: "+pick(periods...), pick("", "{task: hour}", "{task: tick}", "{task: hour}, {task: tick"+window()+"}"))
 			last := task("last", "period: day", pick("{task: day"+window()+"}", "{task: day}, {task: tick}", "{task: last, from: -1, to: -1}", ""))
 			return "tasks:\n" + hour + tick + day + last
 		}
 		w.Apply(file())
-		// Parents first: what is made later of a parent is waited for by what is made from then on.
-		for _, period := range []capri.Period{capri.Hour, capri.Cron, capri.Day} {
-			_, err := w.Actions.ColdStart(w.Ctx, actiontest.Who, action.ColdStartRequest{Period: period, From: "2026-11-18", To: "2026-11-19", Only: "missing"})
-			require.NoError(t, err)
+		// Parents first, and the oldest: what is made later of a parent is waited for by what is made from then on.
+		for _, made := range []struct {
+			task string
+			nos  []string
+		}{
+			{"hour", []string{"2026111800", "2026111801", "2026111913"}}, {"tick", []string{"20261118000000", "20261119140000", "20261119160000"}},
+			{"day", []string{"20261117", "20261118", "20261119"}}, {"last", []string{"20261118", "20261119"}},
+		} {
+			for _, no := range made.nos {
+				_, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: made.task, Interval: no})
+				require.NoError(t, err)
+			}
 		}
-		valid = []string{"", "2026-11-17", "2026-11-19 12:00:00"} // not at first, or there might be no batch
+		periods = []string{"day", "day", "week"}
 		versions := map[capri.BatchID]int{}
 		held := map[capri.BatchID][]string{}
 		rederived := 0
