@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ type Pace struct {
 
 func (p Pace) check() error {
 	if p.Limit < 0 {
-		return capri.Invalid("limit", fmt.Sprint(p.Limit), "how many batches at once, or 0 for no limit")
+		return capri.Invalid("limit", strconv.Itoa(p.Limit), "how many batches at once, or 0 for no limit")
 	}
 	if !slices.Contains([]string{"", oldestFirst, newestFirst}, p.Order) {
 		return capri.Invalid("order", p.Order, "oldest or newest")

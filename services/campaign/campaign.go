@@ -416,9 +416,10 @@ func Report(ctx context.Context, s *store.Store, c capri.Campaign) (string, erro
 	if err != nil || len(bad) == 0 {
 		return text, err
 	}
+	lines := []string{text}
 	for i, it := range bad {
 		if i == namedItems {
-			text += "\n…"
+			lines = append(lines, "…")
 			break
 		}
 		what := it.FinishState.String()
@@ -428,7 +429,7 @@ func Report(ctx context.Context, s *store.Store, c capri.Campaign) (string, erro
 				what += ": " + it.Note
 			}
 		}
-		text += fmt.Sprintf("\n%s %s: %s", it.TaskName, it.BatchNo, what)
+		lines = append(lines, fmt.Sprintf("%s %s: %s", it.TaskName, it.BatchNo, what))
 	}
-	return text, nil
+	return strings.Join(lines, "\n"), nil
 }
