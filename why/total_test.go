@@ -1,7 +1,6 @@
 package why_test
 
 import (
-	"capri/action"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/action"
 	"capri/action/actiontest"
 	"capri/placement"
 	"capri/placement/facts"
@@ -37,7 +37,7 @@ tasks:
 `
 
 var kinds = []string{why.Held, why.KillAsked, why.Disabled, why.NotBefore, why.LatestAllowed, why.Quality, why.Paused, why.NoLeader, why.NoNode, why.NoRight,
-	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting, why.Campaign, why.BreakerOpen}
+	why.Limit, why.Path, why.ThirdParty, why.ParentMissing, why.ParentFailed, why.ParentRunning, why.ParentWaiting, why.Counting, why.BreakerOpen, why.Campaign}
 
 // Whatever people and services do, each batch that waits has an answer: either something is in its way, or dispatch would place it.
 func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *testing.T) {
@@ -118,9 +118,20 @@ func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *tes
 				}
 			},
 		}
+		acts = append(acts,
+			func() {
+				r := action.RerunRequest{Task: task(), From: "2026-11-20 08:00", To: w.Clock.Now().In(time.UTC).Format("2006-01-02 15:04"), Cascade: []string{"none", "both"}[rng.IntN(2)], OnRunning: "skip", Pace: action.Pace{Limit: rng.IntN(3)}}
+				_, _ = w.Actions.Rerun(w.Ctx, actiontest.Who, r)
+			},
+			func() { w.Campaigns() },
+			func() { _, _ = w.Actions.PauseCampaign(w.Ctx, actiontest.Who, newest(t, w), "") },
+			func() { _, _ = w.Actions.ResumeCampaign(w.Ctx, actiontest.Who, newest(t, w), "") },
+			func() { _, _ = w.Actions.CancelCampaign(w.Ctx, actiontest.Who, newest(t, w), false, "") },
+		)
 		ids = append(ids, execute(t, w, "ods"))
 		for range 250 {
 			acts[rng.IntN(len(acts))]()
+			ids = waiting(t, w, ids)
 			for _, id := range ids {
 				b := w.Batch(id)
 				if b.State != capri.Waiting {
@@ -146,7 +157,38 @@ func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *tes
 			}
 		}
 		t.Logf("%v", said)
+		w.Campaigns()
+		w.Look()
+		for _, id := range waiting(t, w, ids) {
+			for _, c := range explain(t, w, id).Causes {
+				require.NotEqual(t, why.Counting, c.Kind, "batch %d of %s waits for nothing, and has %d unmet", id, w.Batch(id).Task, w.Batch(id).Unmet)
+			}
+		}
 	})
+}
+
+// waiting adds the batches that campaigns have made.
+func waiting(t *testing.T, w *actiontest.World, ids []capri.BatchID) []capri.BatchID {
+	t.Helper()
+	page, err := w.Store.Batches(w.Ctx, store.BatchFilter{States: []capri.State{capri.Waiting}})
+	require.NoError(t, err)
+	for _, b := range page {
+		if !slices.Contains(ids, b.ID) {
+			ids = append(ids, b.ID)
+		}
+	}
+	return ids
+}
+
+// newest is the campaign that was made last, 0 where there is none.
+func newest(t *testing.T, w *actiontest.World) capri.CampaignID {
+	t.Helper()
+	all, err := w.Store.Campaigns(w.Ctx, nil, 0, 1)
+	require.NoError(t, err)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[0].ID
 }
 
 // placed tells whether dispatch would place a batch now, if it came first.

@@ -263,7 +263,8 @@ func (f *finder) own(b store.BatchRow) []Cause {
 		}
 		add(Held, detail+" (capri release "+fmt.Sprint(b.ID)+")", root, 0, 0)
 	}
-	if c, ok := f.campaigns[b.ID]; ok {
+	// A campaign that runs lets a batch go when it is ready: until then what it waits for is the reason.
+	if c, ok := f.campaigns[b.ID]; ok && b.Unmet > 0 && (c.State != capri.CampaignRunning || len(f.unmet[b.ID]) == 0) {
 		detail := fmt.Sprintf("campaign %d (%s of %s by %s) is %s and holds it back", c.ID, c.Kind, c.Target, c.Who, c.State)
 		if c.State == capri.CampaignRunning {
 			detail = fmt.Sprintf("campaign %d (%s of %s by %s) runs at most %d batches at once, and it is not its turn", c.ID, c.Kind, c.Target, c.Who, c.Limit)
