@@ -78,7 +78,9 @@ type server struct {
 }
 
 // New makes the handler of the whole API.
-func New(o Options) http.Handler {
+func New(o Options) http.Handler { return newServer(o).router }
+
+func newServer(o Options) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -138,7 +140,7 @@ func New(o Options) http.Handler {
 	s.peopleOperations()
 	s.dutyOperations()
 	s.declared(r)
-	return r
+	return s
 }
 
 // healthz says that the process answers, and no more: who restarts what does not must not do so because the database is away.

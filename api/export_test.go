@@ -1,0 +1,13 @@
+package api
+
+import (
+	"net/http"
+
+	"capri/auth"
+)
+
+// NewWithActs is New, and gives the act of each route, by method and pattern.
+func NewWithActs(o Options) (http.Handler, map[string]auth.Act) {
+	s := newServer(o)
+	return s.router, s.acts
+}
