@@ -79,7 +79,9 @@ func (s *server) logIn(ctx context.Context, in *logInInput) (*sessionOutput, err
 	if err := auth.SameOrigin(in.request, false); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
+	by := store.RequestOf(ctx)
+	by.Kind = string(auth.User) // who logs in is somebody from then on
+	ctx, cancel := context.WithTimeout(store.WithRequest(ctx, by), hashTimeout)
 	defer cancel()
 	session, err := auth.LogIn(ctx, s.Store, in.Body.User, in.Body.Password, remote(in.request), in.Body.Use)
 	if err != nil {
