@@ -40,17 +40,11 @@ func (s *server) declared(routes chi.Routes) {
 // handle makes a route that is no operation: a page, a stream.
 func (s *server) handle(act auth.Act, method, pattern string, handler http.HandlerFunc) {
 	s.declare(act, method, pattern)
-	s.router.Method(method, pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := auth.From(r.Context()).Reaches(act); err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		handler(w, r)
-	}))
+	s.router.Method(method, pattern, handler)
 }
 
-// register makes an operation. Whether the caller may do its act at all is asked here; what it is on, the operation asks
-// (may.go). Errors of the handler become problems here, in one place.
+// register makes an operation. Whether the caller may do its act at all has been asked when its handler is called
+// (authenticated); what it is on, the handler asks (may.go). Errors of the handler become problems here, in one place.
 func register[I, O any](s *server, act auth.Act, method, path, id, summary string, handle func(context.Context, *I) (*O, error), change ...func(*huma.Operation)) {
 	rule := s.declare(act, method, wire.Prefix+path)
 	op := huma.Operation{
@@ -68,9 +62,6 @@ func register[I, O any](s *server, act auth.Act, method, path, id, summary strin
 		c(&op)
 	}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		if err := auth.From(ctx).Reaches(act); err != nil {
-			return nil, s.problem(ctx, id, err)
-		}
 		ctx, cancel := context.WithTimeout(ctx, handleTimeout)
 		defer cancel()
 		out, err := handle(ctx, in)
@@ -87,11 +78,19 @@ func (s *server) route(r *http.Request) string {
 }
 
 // authenticated finds out who calls, on everything but what is declared public and what lies outside the prefix and is
-// not there.
+// not there; and whether he may do the route's act at all, before anything of the request is read.
 func (s *server) authenticated(next http.Handler) http.Handler {
-	inside := auth.Middleware(s.Store, s.refuse)(next)
+	inside := auth.Middleware(s.Store, s.refuse)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if act, known := s.actOf(r); known {
+			if err := auth.From(r.Context()).Reaches(act); err != nil {
+				s.refuse(w, r, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act, known := s.acts[r.Method+" "+s.route(r)]
+		act, known := s.actOf(r)
 		rule, _ := auth.RuleOf(act)
 		if known && !rule.Public || !known && strings.HasPrefix(r.URL.Path, wire.Prefix+"/") {
 			inside.ServeHTTP(w, r)
@@ -99,4 +98,10 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// actOf is the act of the route that will answer a request.
+func (s *server) actOf(r *http.Request) (act auth.Act, known bool) {
+	act, known = s.acts[r.Method+" "+s.route(r)]
+	return act, known
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/action"
 	"capri/action/actiontest"
 	"capri/alerting"
 	"capri/api"
@@ -88,6 +89,14 @@ var hows = map[string]how{
 	"POST /api/v1/batches:kill":                       {body: `{"ids":[$waiting]}`},
 	"POST /api/v1/batches:hold":                       {body: `{"ids":[$waiting]}`},
 	"POST /api/v1/batches:release":                    {body: `{"ids":[$held]}`},
+	"POST /api/v1/batches:force-success":              {body: `{"ids":[$waiting],"reason":"x"}`},
+	"POST /api/v1/batches:run-now":                    {body: `{"ids":[$waiting]}`},
+	"POST /api/v1/tasks/{name}:run-now":               {path: "/tasks/idle:run-now"},
+	"POST /api/v1/tasks:enable":                       {body: `{"names":["off"]}`},
+	"POST /api/v1/tasks:disable":                      {body: `{"names":["t"]}`},
+	"POST /api/v1/dispatch:limit":                     {body: `{"max_running":9}`},
+	"POST /api/v1/breakers:open":                      {body: `{"task":"t","reason":"x"}`},
+	"POST /api/v1/breakers:close":                     {body: `{"task":"stopped"}`},
 	"POST /api/v1/batches/{id}/quality":               {path: "/batches/$gated/quality", body: `{"ask":1,"verdict":"runnable"}`},
 	"POST /api/v1/attempt/code":                       {body: `{"code":0}`, unlogged: "jobs report, and change nothing of people's"},
 	"POST /api/v1/attempt/progress":                   {body: `{"percent":42}`, unlogged: "jobs report, and change nothing of people's"},
@@ -187,11 +196,12 @@ tasks:
 - {name: off, owner: owner, group: g, period: day, enabled: false, job: {command: x}}
 - {name: gated, owner: owner, group: g, period: day, quality_gate: true, job: {command: x}}
 - {name: hand, owner: owner, group: g, period: manual, check: user_code, job: {command: x}}
+- {name: stopped, owner: owner, group: g, period: day, job: {command: x}}
 - {name: held, owner: owner, group: g, period: day, job: {command: x}}
 `)
 	execute := func(task string) capri.BatchID {
 		t.Helper()
-		b, err := w.Actions.Execute(ctx, who, task)
+		b, err := w.Actions.Execute(ctx, who, action.ExecuteRequest{Task: task})
 		no(err)
 		return b.ID
 	}
@@ -217,6 +227,7 @@ tasks:
 	no(err)
 	w.things["silence"] = fmt.Sprint(silence)
 	w.things["link"] = auth.AckToken(secret, 7, "owner", w.Clock.Now().Add(3600e9))
+	no(w.Actions.Stop(ctx, who, store.Stop{Kind: store.Breaker, Scope: store.OfTask, Name: "stopped", Reason: "x"}))
 	no(w.Actions.GrantAlert(ctx, who, "t", store.AlertGrant{User: "colleague", Mail: true}))
 	no(w.Actions.GrantAccount(ctx, who, store.AccountGrant{Account: "old", Kind: store.GrantDepartment, Name: "dw"}))
 	rig := &rig{World: w.World, t: t, keys: map[auth.Role]string{auth.Admin: w.keys["admin"]}}
