@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -86,12 +87,26 @@ func (s *server) campaigns(ctx context.Context, in *campaignsInput) (*pageOutput
 	if err != nil {
 		return nil, err
 	}
-	return paged(&in.Paging, rows, func(c capri.Campaign) any { return c.ID }, each(s.wireCampaign))
+	return paged(&in.Paging, rows, func(c capri.Campaign) any { return c.ID }, func(rows []capri.Campaign) ([]wire.Campaign, error) {
+		out := []wire.Campaign{}
+		for _, c := range rows {
+			switch err := s.maySeeCampaign(ctx, c); {
+			case err == nil:
+				out = append(out, s.wireCampaign(c))
+			case !errors.Is(err, capri.ErrNotFound):
+				return nil, err
+			}
+		}
+		return out, nil
+	})
 }
 
 func (s *server) campaign(ctx context.Context, in *idInput) (*body[wire.CampaignDetail], error) {
 	c, err := s.Store.Campaign(ctx, capri.CampaignID(in.ID))
 	if err != nil {
+		return nil, err
+	}
+	if err := s.maySeeCampaign(ctx, c); err != nil {
 		return nil, err
 	}
 	counts, err := s.Store.CampaignCounts(ctx, c.ID)
@@ -147,7 +162,11 @@ func (s *server) campaignItems(ctx context.Context, in *campaignItemsInput) (*pa
 	if from != nil {
 		seq = *from
 	}
-	if _, err := s.Store.Campaign(ctx, capri.CampaignID(in.ID)); err != nil {
+	c, err := s.Store.Campaign(ctx, capri.CampaignID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.maySeeCampaign(ctx, c); err != nil {
 		return nil, err
 	}
 	var actions []capri.ItemAction
@@ -169,6 +188,23 @@ func (s *server) campaignItems(ctx context.Context, in *campaignItemsInput) (*pa
 	}))
 }
 
+// maySeeCampaign decides whether the caller may look at a campaign: it names tasks. His own he may, with all that it reaches; a rerun
+// whoever may see its task; a cold start, which is of many, who may see all.
+func (s *server) maySeeCampaign(ctx context.Context, c capri.Campaign) error {
+	if auth.From(ctx).SeesAll() || c.Who == who(ctx) {
+		return nil
+	}
+	gone := capri.NotFound("there is no campaign %d", c.ID)
+	if c.Kind == capri.CampaignColdStart {
+		return gone
+	}
+	err := s.mayTasks(ctx, auth.TaskRead, c.Target)
+	if errors.Is(err, capri.ErrNotFound) {
+		return gone
+	}
+	return err
+}
+
 // mine reads a campaign that the caller may change: his own, and of cold starts only who may make them.
 func (s *server) mine(ctx context.Context, id int64) (capri.Campaign, error) {
 	c, err := s.Store.Campaign(ctx, capri.CampaignID(id))
@@ -176,6 +212,9 @@ func (s *server) mine(ctx context.Context, id int64) (capri.Campaign, error) {
 		return c, err
 	}
 	p := auth.From(ctx)
+	if err := s.maySeeCampaign(ctx, c); err != nil {
+		return c, err
+	}
 	if c.Kind == capri.CampaignColdStart {
 		if err := p.Reaches(auth.ColdStart); err != nil {
 			return c, err

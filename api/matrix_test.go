@@ -97,6 +97,14 @@ var hows = map[string]how{
 	"POST /api/v1/dispatch:limit":                     {body: `{"max_running":9}`},
 	"POST /api/v1/breakers:open":                      {body: `{"task":"t","reason":"x"}`},
 	"POST /api/v1/breakers:close":                     {body: `{"task":"stopped"}`},
+	"GET /api/v1/campaigns/{id}":                      {path: "/campaigns/$preview"},
+	"GET /api/v1/campaigns/{id}/items":                {path: "/campaigns/$preview/items"},
+	"POST /api/v1/campaigns/{id}/run":                 {path: "/campaigns/$preview/run", body: `{}`},
+	"POST /api/v1/campaigns/{id}/drop":                {path: "/campaigns/$preview/drop", body: `{"items":["c1:20261118"]}`},
+	"POST /api/v1/campaigns/{id}/limit":               {path: "/campaigns/$going/limit", body: `{"limit":3}`},
+	"POST /api/v1/campaigns/{id}/pause":               {path: "/campaigns/$going/pause", body: `{"reason":"x"}`},
+	"POST /api/v1/campaigns/{id}/resume":              {path: "/campaigns/$paused/resume", body: `{}`},
+	"POST /api/v1/campaigns/{id}/cancel":              {path: "/campaigns/$going/cancel", body: `{"reason":"x"}`},
 	"POST /api/v1/batches/{id}/quality":               {path: "/batches/$gated/quality", body: `{"ask":1,"verdict":"runnable"}`},
 	"POST /api/v1/attempt/code":                       {body: `{"code":0}`, unlogged: "jobs report, and change nothing of people's"},
 	"POST /api/v1/attempt/progress":                   {body: `{"percent":42}`, unlogged: "jobs report, and change nothing of people's"},
@@ -196,6 +204,9 @@ tasks:
 - {name: off, owner: owner, group: g, period: day, enabled: false, job: {command: x}}
 - {name: gated, owner: owner, group: g, period: day, quality_gate: true, job: {command: x}}
 - {name: hand, owner: owner, group: g, period: manual, check: user_code, job: {command: x}}
+- {name: c1, owner: owner, group: g, period: day, job: {command: x}}
+- {name: c2, owner: owner, group: g, period: day, job: {command: x}}
+- {name: c3, owner: owner, group: g, period: day, job: {command: x}}
 - {name: stopped, owner: owner, group: g, period: day, job: {command: x}}
 - {name: held, owner: owner, group: g, period: day, job: {command: x}}
 `)
@@ -227,6 +238,19 @@ tasks:
 	no(err)
 	w.things["silence"] = fmt.Sprint(silence)
 	w.things["link"] = auth.AckToken(secret, 7, "owner", w.Clock.Now().Add(3600e9))
+	for name, task := range map[string]string{"preview": "c1", "going": "c2", "paused": "c3"} {
+		c, err := w.Actions.Rerun(ctx, "owner", action.RerunRequest{Task: task, From: "2026-11-19", To: "2026-11-20", Preview: name == "preview", Pace: action.Pace{Limit: 1}})
+		no(err)
+		w.things[name] = fmt.Sprint(c.ID)
+		if name != "preview" { // as the service leaves it, once its runs exist
+			_, err = w.Store.DB().ExecContext(ctx, "UPDATE campaign SET state = ? WHERE id = ?", int(capri.CampaignRunning), int64(c.ID))
+			no(err)
+		}
+		if name == "paused" {
+			_, err = w.Actions.PauseCampaign(ctx, "owner", c.ID, "x")
+			no(err)
+		}
+	}
 	no(w.Actions.Stop(ctx, who, store.Stop{Kind: store.Breaker, Scope: store.OfTask, Name: "stopped", Reason: "x"}))
 	no(w.Actions.GrantAlert(ctx, who, "t", store.AlertGrant{User: "colleague", Mail: true}))
 	no(w.Actions.GrantAccount(ctx, who, store.AccountGrant{Account: "old", Kind: store.GrantDepartment, Name: "dw"}))

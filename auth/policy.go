@@ -389,6 +389,9 @@ func (p Principal) MayCascade(o Object) error {
 	return p.May(BatchRerun, o)
 }
 
+// SeesAll tells that whose a task is does not count for whether the principal may see it, where his key is for looking.
+func (p Principal) SeesAll() bool { return p.Role.May(Admin) || p.Settings.TaskRead == "all" }
+
 // Everywhere tells that whose an object is does not count for the act, so that nobody need look.
 func (p Principal) Everywhere(act Act) bool {
 	if p.Reaches(act) != nil {
@@ -398,7 +401,7 @@ func (p Principal) Everywhere(act Act) bool {
 	case Anyones:
 		return true
 	case Seen:
-		return p.Role.May(Admin) || p.Settings.TaskRead == "all"
+		return p.SeesAll()
 	case Owned, Asked:
 		return p.Role.May(Admin)
 	default:
