@@ -304,14 +304,14 @@ not finished is left alone; what has finished runs again with --only all, or --o
 			if !slices.Contains([]string{"oldest", "newest"}, r.Order) {
 				return capri.Invalid("--order", r.Order, "oldest or newest")
 			}
-			// Runs that have ended are replaced, and what rested on them waits again: that is asked before.
+			// What has succeeded is replaced, and what rested on it waits again: that is asked before.
 			ask := func(p wire.CampaignPlan) error {
 				if n := p.Actions["new_run"]; n > 0 {
 					return a.confirm(yes, "run %d batches again that have finished", n)
 				}
 				return nil
 			}
-			return a.runPlanned(ctx, c, r.Preview, r.Only != "missing", wt, ask, func(preview bool) (wire.CampaignPlan, error) {
+			return a.runPlanned(ctx, c, r.Preview, r.Only == "all", wt, ask, func(preview bool) (wire.CampaignPlan, error) {
 				r.Preview = preview
 				return c.ColdStart(ctx, r)
 			})
@@ -330,7 +330,7 @@ not finished is left alone; what has finished runs again with --only all, or --o
 	wt.flags(f)
 	f.BoolVar(&r.ByData, "by-data", false, "the range is on data intervals, its end excluded")
 	f.BoolVar(&r.Preview, "preview", false, "say what would happen, and do nothing")
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&yes, "yes", false, "do not ask before --only all runs again what has succeeded")
 	return cmd
 }
 

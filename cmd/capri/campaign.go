@@ -293,17 +293,15 @@ func newCampaignCancelCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := c.Campaign(ctx, id)
-			if err != nil {
-				return err
-			}
-			if p := d.Progress; d.State != "previewed" {
-				kill := ""
-				if r.Kill {
-					kill = fmt.Sprintf(", and kill %d that run", p.Running)
-				}
-				if err := a.confirm(yes, "undo %d batches of campaign %d%s", p.ToMake+p.Waiting+p.Ready, id, kill); err != nil {
+			if r.Kill { // what was undone can be run again; what was killed has been in vain
+				d, err := c.Campaign(ctx, id)
+				if err != nil {
 					return err
+				}
+				if d.State != "previewed" {
+					if err := a.confirm(yes, "cancel campaign %d, and kill the %d of its batches that run", id, d.Progress.Running); err != nil {
+						return err
+					}
 				}
 			}
 			k, err := c.CancelCampaign(ctx, id, r)
@@ -314,6 +312,6 @@ func newCampaignCancelCommand(a *app) *cobra.Command {
 		})}
 	cmd.Flags().StringVar(&r.Reason, "reason", "", "why")
 	cmd.Flags().BoolVar(&r.Kill, "kill", false, "and kill what runs")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask before --kill kills")
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -52,8 +53,9 @@ func capriIn(t testing.TB, env map[string]string, stdin string, args ...string) 
 // cluster is an API on a database, and the command line that talks to it.
 type cluster struct {
 	*actiontest.World
-	t   testing.TB
-	env map[string]string
+	t    testing.TB
+	env  map[string]string
+	turn func() bool // does what the campaign service has to do now, and tells whether that was anything
 }
 
 type noLogs struct{}
@@ -76,23 +78,30 @@ func newCluster(t testing.TB, w *actiontest.World) *cluster {
 	require.NoError(t, err)
 	srv := httptest.NewServer(api.New(api.Options{Store: w.Store, Actions: w.Actions, Version: "test", Logs: noLogs{}}))
 	t.Cleanup(srv.Close)
-	runCampaigns(t, w)
-	return &cluster{World: w, t: t, env: map[string]string{"CAPRI_SERVER": srv.URL, "CAPRI_TOKEN": key}}
+	return &cluster{World: w, t: t, env: map[string]string{"CAPRI_SERVER": srv.URL, "CAPRI_TOKEN": key}, turn: runCampaigns(t, w)}
 }
 
-// runCampaigns is the one service of these tests: whoever asks for batches waits until they exist.
-func runCampaigns(t testing.TB, w *actiontest.World) {
+// runCampaigns is the one service of these tests: whoever asks for batches waits until they exist. It returns a turn of it.
+func runCampaigns(t testing.TB, w *actiontest.World) func() bool {
 	t.Helper()
 	lease := w.Lease(t, "campaign")
 	service := campaign.New(w.Store, w.Actions.Calendar(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(w.Ctx)
+	var one sync.Mutex // the service has one leader
+	turn := func() bool {
+		one.Lock()
+		defer one.Unlock()
+		res, err := service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: lease, Woken: true})
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("campaigns: %v", err)
+		}
+		return len(res.Counts) > 0
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			if _, err := service.Run(ctx, services.Turn{Now: w.Clock.Now(), Lease: lease, Woken: true}); err != nil && ctx.Err() == nil {
-				t.Errorf("campaigns: %v", err)
-			}
+			turn()
 			select {
 			case <-ctx.Done():
 			case <-time.After(5 * time.Millisecond):
@@ -100,6 +109,23 @@ func runCampaigns(t testing.TB, w *actiontest.World) {
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
+	return turn
+}
+
+// Start takes a batch to a node. A command that made it ended as soon as it existed; its campaign has to let it go first.
+func (c *cluster) Start(id capri.BatchID) capri.Attempt {
+	c.t.Helper()
+	for c.turn() {
+	}
+	return c.World.Start(id)
+}
+
+// Finish takes a batch to its end, likewise.
+func (c *cluster) Finish(id capri.BatchID, outcome store.Outcome) {
+	c.t.Helper()
+	for c.turn() {
+	}
+	c.World.Finish(id, outcome)
 }
 
 func (c *cluster) client() *client.Client {

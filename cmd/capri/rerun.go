@@ -35,18 +35,14 @@ With --preview nothing is done: capri campaign show, drop and run go on from the
 			if err := checkRerun(r); err != nil {
 				return err
 			}
+			// Only what a kill ends cannot be taken back; the rest of a campaign can be cancelled.
 			ask := func(p wire.CampaignPlan) error {
 				if n := p.Actions["kill_first"]; n > 0 {
-					if err := a.confirm(yes, "kill %d running batches", n); err != nil {
-						return err
-					}
-				}
-				if n := p.Actions["new_run"]; n > 1 && r.Cascade != "none" {
-					return a.confirm(yes, "run %d batches again (%.1f hours)", n, p.Hours)
+					return a.confirm(yes, "kill %d running batches", n)
 				}
 				return nil
 			}
-			return a.runPlanned(ctx, c, r.Preview, r.OnRunning == "kill" || r.Cascade != "none", w, ask, func(preview bool) (wire.CampaignPlan, error) {
+			return a.runPlanned(ctx, c, r.Preview, r.OnRunning == "kill", w, ask, func(preview bool) (wire.CampaignPlan, error) {
 				r.Preview = preview
 				return c.Rerun(ctx, args[0], r)
 			})
@@ -63,7 +59,7 @@ With --preview nothing is done: capri campaign show, drop and run go on from the
 	f.StringVar(&r.Order, "order", "oldest", "oldest or newest: which marks go first")
 	f.StringVar(&r.Reason, "reason", "", "why")
 	f.BoolVar(&r.Preview, "preview", false, "say what would happen, and do nothing")
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&yes, "yes", false, "do not ask before --on-running kill kills")
 	w.flags(f)
 	return cmd
 }
