@@ -1,5 +1,5 @@
 // Package metrics writes what Prometheus reads: its text format, and a histogram of requests. It is a hundred lines because
-// the usual library costs an idle standalone 2.2 MB, which is more than the promise of 40 MB leaves (docs/decisions/0039).
+// the usual library costs an idle standalone some 2 MB, which is more than the promise of 40 MB leaves (docs/decisions/0039).
 //
 //	Family ─ one metric: name, what it is, its samples
 //	Write  ─ families as text, version 0.0.4
