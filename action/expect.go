@@ -3,6 +3,8 @@ package action
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // StaleError refuses an edit of a task that somebody else has edited since it was read.
@@ -30,10 +32,6 @@ func Expecting(ctx context.Context, versions map[string]int) context.Context {
 
 // expected is asked where an edit is saved: the transaction proves that no definition has changed since they were read.
 func (e *edit) expected(ctx context.Context) error {
-	versions, _ := ctx.Value(expectKey{}).(map[string]int)
-	if len(versions) == 0 {
-		return nil
-	}
 	have := map[string]int{}
 	for _, s := range e.saves {
 		have[s.Task.Name] = 0
@@ -44,7 +42,14 @@ func (e *edit) expected(ctx context.Context) error {
 	for _, t := range e.deleted {
 		have[t.Name] = t.Version
 	}
-	for name, version := range versions {
+	return expectedOf(ctx, have)
+}
+
+// expectedOf holds the newest versions of the tasks of an edit against those that were expected.
+func expectedOf(ctx context.Context, have map[string]int) error {
+	versions, _ := ctx.Value(expectKey{}).(map[string]int)
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		version := versions[name]
 		if now, edited := have[name]; edited && now != version {
 			return &StaleError{Task: name, Expected: version, Have: now}
 		}

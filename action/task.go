@@ -651,8 +651,12 @@ func (a *Actions) enableTasks(ctx context.Context, who string, names []string, e
 		return nil, err
 	}
 	known := make(map[string]*capri.Task, len(found))
+	have := make(map[string]int, len(found))
 	for _, t := range found {
-		known[t.Name] = t
+		known[t.Name], have[t.Name] = t, t.Version
+	}
+	if err := expectedOf(ctx, have); err != nil { // also where nothing is to be changed
+		return nil, err
 	}
 	e := &edit{version: version, old: map[string]*capri.Task{}, reason: reason}
 	var out []TaskResult

@@ -55,6 +55,9 @@ func TestAnEdit_of_what_somebody_else_has_edited_is_refused_and_says_what_change
 		for _, ask := range [][3]string{
 			{"POST", "/tasks:apply", strings.ReplaceAll(edited, "priority: 1", "priority: 2")},
 			{"DELETE", "/tasks/day", ""},
+			{"POST", "/tasks/day:disable", ""},
+			{"POST", "/tasks/day:enable", ""}, // which it is already
+			{"POST", "/tasks:disable", `{"names":["tick","day"]}`},
 		} {
 			rec := r.headed("If-Match", read+", "+other, ask[0], ask[1], ask[2])
 			require.Equal(t, http.StatusPreconditionFailed, rec.Code, rec.Body.String())
@@ -68,6 +71,12 @@ func TestAnEdit_of_what_somebody_else_has_edited_is_refused_and_says_what_change
 		for _, tag := range []string{"day-1", `"day"`, `"day-x.0"`, `"-1.0"`, `"day-1.0`} {
 			assert.Equal(t, 422, r.headed("If-Match", tag, "DELETE", "/tasks/tick", "").Code, tag)
 		}
+		assert.True(t, decode[wire.Task](t, r.ask(auth.ReadOnly, "GET", wire.Prefix+"/tasks/tick", "")).Enabled, "one that is stale, and none is changed")
+		require.Equal(t, 200, r.headed("If-Match", other, "POST", "/tasks:disable", `{"names":["tick"]}`).Code)
+		assert.Equal(t, 412, r.headed("If-Match", other, "POST", "/tasks/tick:enable", "").Code)
+		other = r.headed("X-None", "", "GET", "/tasks/tick", "").Header().Get("ETag")
+		assert.Equal(t, 200, r.headed("If-Match", other, "POST", "/tasks/tick:enable", "").Code)
+		other = r.headed("X-None", "", "GET", "/tasks/tick", "").Header().Get("ETag")
 		assert.Equal(t, 204, r.headed("If-Match", other, "DELETE", "/tasks/tick", "").Code)
 	})
 }

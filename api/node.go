@@ -57,11 +57,14 @@ type reasonInput struct {
 	Body *wire.Reason
 }
 
-func (in *reasonInput) reason() string {
-	if in.Body == nil {
+func (in *reasonInput) reason() string { return reasonOf(in.Body) }
+
+// reasonOf is empty where no body came.
+func reasonOf(r *wire.Reason) string {
+	if r == nil {
 		return ""
 	}
-	return in.Body.Reason
+	return r.Reason
 }
 
 // dispatch tells what people have said about it.

@@ -55,7 +55,46 @@ func (p *problem) Schema(r huma.Registry) *huma.Schema {
 }
 
 func newProblem(status int, detail string) *problem {
-	return &problem{wire.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}}
+	p := &problem{wire.Problem{Title: http.StatusText(status), Status: status, Detail: detail}}
+	kind, known := problemKinds[status]
+	if !known {
+		kind = problemKinds[status/100*100]
+	}
+	return p.of(kind)
+}
+
+// problemKinds is the kind of a problem by its status. A program may rely on them: they do not change, and docs/api.md lists
+// them. Of a status that is not here the kind is that of its hundred.
+var problemKinds = map[int]string{
+	http.StatusBadRequest:            "bad-request",
+	http.StatusUnauthorized:          "unauthenticated",
+	http.StatusForbidden:             "forbidden",
+	http.StatusNotFound:              "not-found",
+	http.StatusMethodNotAllowed:      "method-not-allowed",
+	http.StatusNotAcceptable:         "not-acceptable",
+	http.StatusRequestTimeout:        "too-slow",
+	http.StatusConflict:              "conflict",
+	http.StatusPreconditionFailed:    "stale",
+	http.StatusRequestEntityTooLarge: "too-large",
+	http.StatusRequestURITooLong:     "address-too-long",
+	http.StatusUnsupportedMediaType:  "unsupported-media-type",
+	http.StatusUnprocessableEntity:   "invalid",
+	http.StatusTooManyRequests:       "too-many-requests",
+	http.StatusInternalServerError:   "fault",
+	http.StatusServiceUnavailable:    "unavailable",
+}
+
+// Kinds of which a status has more than one.
+const (
+	problemUnderWay    = "under-way"
+	problemDone        = "done"
+	problemUnconfirmed = "unconfirmed"
+)
+
+// of says which kind it is.
+func (p *problem) of(kind string) *problem {
+	p.Type = wire.ProblemType + kind
+	return p
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {
@@ -140,7 +179,7 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 	case errors.As(err, &stale):
 		p = s.stale(ctx, stale)
 	case errors.As(err, &prune):
-		p.Names = prune.Names
+		p.of(problemUnconfirmed).Names = prune.Names
 	case p.Status == http.StatusServiceUnavailable:
 		s.Log.Warn("request failed: not reachable", "operation", what, "err", err)
 		p.Detail = "the database does not answer; try again"
@@ -242,9 +281,17 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-// limited refuses a body that says it is too large before it is read, and cuts off one that lied.
+// longestAddress is room for a thousand names of tasks to export; lists need a few hundred bytes.
+const longestAddress = 32 << 10
+
+// limited refuses an address that is too long, and a body that says it is too large before it is read; it cuts off one that
+// lied.
 func limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.RequestURI) > longestAddress {
+			writeProblem(w, http.StatusRequestURITooLong, fmt.Sprintf("an address has at most %d kB", longestAddress>>10))
+			return
+		}
 		if r.ContentLength > wire.MaxBody {
 			writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a request has at most %d MB", wire.MaxBody>>20))
 			return

@@ -379,13 +379,16 @@ func TestProblemsOutsideOfOperations_are_problem_documents(t *testing.T) {
 	for _, c := range []struct {
 		method, path, kind, body string
 		code                     int
+		kindOfProblem            string
 	}{
-		{"GET", "/nothing", "", "", 404},
-		{"GET", "/api/v1/nothing", "", "", 404},
-		{"PATCH", "/api/v1/tasks", "", "", 405},
-		{"POST", "/api/v1/batches:kill", "text/csv", "1", 415},
-		{"POST", "/api/v1/batches:kill", "application/json", "{", 400},
-		{"POST", "/api/v1/batches:kill", "application/json", strings.Repeat(" ", 17<<20), 413},
+		{"GET", "/nothing", "", "", 404, "not-found"},
+		{"GET", "/api/v1/nothing", "", "", 404, "not-found"},
+		{"PATCH", "/api/v1/tasks", "", "", 405, "method-not-allowed"},
+		{"GET", "/api/v1/tasks?group=" + strings.Repeat("g", 33<<10), "", "", 414, "address-too-long"},
+		{"POST", "/api/v1/batches:kill", "text/csv", "1", 415, "unsupported-media-type"},
+		{"POST", "/api/v1/batches:kill", "application/json", "{", 400, "bad-request"},
+		{"POST", "/api/v1/batches:kill", "application/json", "{}", 422, "invalid"},
+		{"POST", "/api/v1/batches:kill", "application/json", strings.Repeat(" ", 17<<20), 413, "too-large"},
 	} {
 		req := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
 		req.Header.Set("Authorization", "Bearer "+r.keys[auth.SuperAdmin])
@@ -394,5 +397,6 @@ func TestProblemsOutsideOfOperations_are_problem_documents(t *testing.T) {
 		r.handler.ServeHTTP(rec, req)
 		require.Equal(t, c.code, rec.Code, c.method+" "+c.path+" "+c.kind)
 		require.Equal(t, c.code, r.problem(rec).Status)
+		require.Equal(t, wire.ProblemType+c.kindOfProblem, r.problem(rec).Type)
 	}
 }

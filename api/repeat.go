@@ -26,6 +26,7 @@ import (
 //	under way   409, with Retry-After
 //	done        409: it was done, but its answer is not kept (the process died before, it was too large, or it held a key)
 //	other       422: the key came with another request
+//	forbidden   403: the caller may no longer do this, whatever was answered then
 //
 // An answer that says that nothing was done (4xx, 5xx) is not kept, so the same key may be tried again.
 
@@ -42,6 +43,16 @@ func (s *server) repeatable(next http.Handler) http.Handler {
 		key, p := r.Header.Get(wire.HeaderIdempotencyKey), auth.From(r.Context())
 		if key == "" || r.Method != http.MethodPost || p.Name == "" {
 			next.ServeHTTP(w, r)
+			return
+		}
+		act, known := s.acts[r.Method+" "+s.route(r)]
+		if !known { // nothing is done there
+			next.ServeHTTP(w, r)
+			return
+		}
+		// Whoever may no longer do it does not get the answer of when he might, either.
+		if err := p.Reaches(act); err != nil {
+			s.refuse(w, r, err)
 			return
 		}
 		if !printable(key) || len(key) > longestKey {
@@ -91,9 +102,9 @@ func (s *server) again(w http.ResponseWriter, r *http.Request, before *store.Rep
 		s.refuse(w, r, capri.Invalid(wire.HeaderIdempotencyKey, r.Header.Get(wire.HeaderIdempotencyKey), "another key: this one came with another request"))
 	case before.UnderWay:
 		w.Header().Set("Retry-After", "1")
-		writeProblem(w, http.StatusConflict, "the same request is under way; ask again for its answer")
+		newProblem(http.StatusConflict, "the same request is under way; ask again for its answer").of(problemUnderWay).write(w)
 	case before.Answer == nil:
-		writeProblem(w, http.StatusConflict, "this request was done; its answer was not kept")
+		newProblem(http.StatusConflict, "this request was done; its answer was not kept").of(problemDone).write(w)
 	default:
 		var kept map[string]string
 		_ = json.Unmarshal([]byte(before.Answer.Headers), &kept) // ours

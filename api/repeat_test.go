@@ -65,6 +65,25 @@ func TestARefusedRequest_may_be_tried_again_with_its_key(t *testing.T) {
 	require.Equal(t, 201, r.repeat(auth.SuperAdmin, "k", "/tasks/day:execute", "").Code)
 }
 
+func TestAnAnswerThatWasKept_is_not_given_to_who_may_no_longer_ask(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		r := newRig(t, w)
+		r.Apply(some)
+		first := r.repeat(auth.Admin, "k", "/tasks/day:execute", "")
+		require.Equal(t, 201, first.Code, first.Body.String())
+		app := store.App{Name: "app_" + string(auth.Admin), Role: string(auth.ReadOnly), Enabled: true}
+		require.NoError(t, w.Actions.SaveApp(w.Ctx, actiontest.Who, app))
+		refused := r.repeat(auth.Admin, "k", "/tasks/day:execute", "")
+		assert.Equal(t, 403, refused.Code)
+		assert.Equal(t, "urn:capri:problem:forbidden", r.problem(refused).Type)
+		assert.NotContains(t, refused.Body.String(), "batch_no")
+		app.Role = string(auth.Admin)
+		require.NoError(t, w.Actions.SaveApp(w.Ctx, actiontest.Who, app))
+		again := r.repeat(auth.Admin, "k", "/tasks/day:execute", "")
+		assert.Equal(t, []any{201, first.Body.String()}, []any{again.Code, again.Body.String()})
+	})
+}
+
 func TestAKeyThatIsNone_is_refused(t *testing.T) {
 	r := newRig(t, actiontest.SQLite(t))
 	for _, key := range []string{" ", "a b", "é", "a\x01", strings.Repeat("k", 201)} {

@@ -82,8 +82,7 @@ func (f *feed) join(ctx context.Context, who string) (l *listener, from round, e
 		}
 	}
 	if own >= mostListeners || len(f.listeners) >= allListeners {
-		return nil, round{}, &problem{wire.Problem{Type: "about:blank", Title: http.StatusText(http.StatusTooManyRequests), Status: http.StatusTooManyRequests,
-			Detail: fmt.Sprintf("%s listens %d times already, and a caller may %d times: close one", who, own, mostListeners)}}
+		return nil, round{}, newProblem(http.StatusTooManyRequests, fmt.Sprintf("%s listens %d times already, and a caller may %d times: close one", who, own, mostListeners))
 	}
 	if f.stop == nil {
 		look := &looker{s: f.s, missing: map[int64]time.Time{}}

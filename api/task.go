@@ -181,12 +181,18 @@ func (s *server) export(ctx context.Context, in *exportInput) (*fileOutput, erro
 	return &fileOutput{ContentType: "text/yaml; charset=utf-8", Body: data}, nil
 }
 
-func (s *server) enable(enabled bool) func(context.Context, *reasonInput) (*body[wire.Task], error) {
-	return func(ctx context.Context, in *reasonInput) (*body[wire.Task], error) {
+type enableInput struct {
+	IfMatch
+	Name string `path:"name" maxLength:"200"`
+	Body *wire.Reason
+}
+
+func (s *server) enable(enabled bool) func(context.Context, *enableInput) (*body[wire.Task], error) {
+	return func(ctx context.Context, in *enableInput) (*body[wire.Task], error) {
 		if err := s.mayTasks(ctx, auth.TaskEdit, in.Name); err != nil {
 			return nil, err
 		}
-		t, err := s.Actions.EnableTask(ctx, who(ctx), in.Name, enabled, in.reason())
+		t, err := s.Actions.EnableTask(in.expecting(ctx), who(ctx), in.Name, enabled, reasonOf(in.Body))
 		if err != nil {
 			return nil, err
 		}
@@ -194,12 +200,17 @@ func (s *server) enable(enabled bool) func(context.Context, *reasonInput) (*body
 	}
 }
 
-func (s *server) enableMany(enabled bool) func(context.Context, *struct{ Body wire.Names }) (*body[[]wire.NameResult], error) {
-	return func(ctx context.Context, in *struct{ Body wire.Names }) (*body[[]wire.NameResult], error) {
+type enableManyInput struct {
+	IfMatch
+	Body wire.Names
+}
+
+func (s *server) enableMany(enabled bool) func(context.Context, *enableManyInput) (*body[[]wire.NameResult], error) {
+	return func(ctx context.Context, in *enableManyInput) (*body[[]wire.NameResult], error) {
 		if err := s.mayTasks(ctx, auth.TaskEdit, in.Body.Names...); err != nil {
 			return nil, err
 		}
-		results, err := s.Actions.EnableTasks(ctx, who(ctx), in.Body.Names, enabled, in.Body.Reason)
+		results, err := s.Actions.EnableTasks(in.expecting(ctx), who(ctx), in.Body.Names, enabled, in.Body.Reason)
 		if err != nil {
 			return nil, err
 		}

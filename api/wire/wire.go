@@ -59,9 +59,12 @@ type Status struct {
 	Stops      []Stop `json:"stops" doc:"pauses and open breakers"`
 }
 
+// ProblemType stands before the kind of a problem.
+const ProblemType = "urn:capri:problem:"
+
 // Problem is an error (RFC 9457).
 type Problem struct {
-	Type    string       `json:"type"`
+	Type    string       `json:"type" doc:"urn:capri:problem: and its kind, which does not change"`
 	Title   string       `json:"title"`
 	Status  int          `json:"status"`
 	Detail  string       `json:"detail"`

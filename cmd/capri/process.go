@@ -212,10 +212,16 @@ func (p *process) newAPI(ctx context.Context, logs api.LogReader) http.Handler {
 		Stopping: func() bool { return ctx.Err() != nil }})
 }
 
+// newServer makes a server with the limits that keep slow and talkative callers from holding it. An answer may take longer than
+// any operation does; a stream moves its own limit as it goes.
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo)}
+}
+
 // serve runs a handler until ctx ends, then lets the requests under way finish for a moment. secured nil: in plain HTTP.
 func serve(ctx context.Context, l net.Listener, h http.Handler, secured *certs.Server, log *slog.Logger) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelInfo)}
+	srv := newServer(h, log)
 	run := func() error { return srv.Serve(l) }
 	if secured != nil {
 		srv.Handler, srv.TLSConfig = onlyTLS(h), secured.Config()
