@@ -30,6 +30,7 @@ type batchesInput struct {
 	Owner       string   `query:"owner" maxLength:"200"`
 	Department  string   `query:"department" maxLength:"200" doc:"the owner's"`
 	Node        string   `query:"node" maxLength:"200"`
+	Campaign    int64    `query:"campaign" minimum:"1" doc:"what runs for this campaign"`
 	From        string   `query:"from" maxLength:"100" doc:"on schedule_time; with by_data on data intervals, with by_finish on finish_time"`
 	To          string   `query:"to" maxLength:"100" doc:"included (a bare date: all of it); with by_data excluded"`
 	ByData      bool     `query:"by_data" doc:"the range and the order are of the data's interval"`
@@ -73,7 +74,7 @@ func (s *server) batches(ctx context.Context, in *batchesInput) (*pageOutput[wir
 }
 
 func (s *server) batchFilter(ctx context.Context, in *batchesInput) (store.BatchFilter, error) {
-	f := store.BatchFilter{Group: in.Group, Owner: in.Owner, Department: in.Department, Node: in.Node, Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Seen: seen(ctx, auth.BatchRead),
+	f := store.BatchFilter{Group: in.Group, Owner: in.Owner, Department: in.Department, Node: in.Node, Campaign: capri.CampaignID(in.Campaign), Late: in.Late, AllRuns: in.AllRuns, Archived: in.Archived, Seen: seen(ctx, auth.BatchRead),
 		Limit: in.Limit + 1, Order: store.BatchOrder{Oldest: in.Order == "oldest"}}
 	var err error
 	if f.After, err = after[store.BatchPosition](&in.Paging); err != nil {

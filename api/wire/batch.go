@@ -136,6 +136,7 @@ type Batches struct {
 	Owner       string
 	Department  string
 	Node        string
+	Campaign    capri.CampaignID // what runs for it
 	From, To    string
 	ByData      bool // range and order are of the data's interval
 	ByFinish    bool // range and order are of finish_time

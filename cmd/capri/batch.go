@@ -42,6 +42,7 @@ func newBatchList(a *app) *cobra.Command {
 	fl.StringVar(&f.Owner, "owner", "", "of tasks of this owner")
 	fl.StringVar(&f.Department, "department", "", "of tasks whose owner is of this department")
 	fl.StringVar(&f.Node, "node", "", "on this node")
+	fl.Int64Var((*int64)(&f.Campaign), "campaign", 0, "what runs for this campaign")
 	fl.StringVar(&f.From, "from", "", "scheduled at or after")
 	fl.StringVar(&f.To, "to", "", "scheduled at or before; a bare date is all of it")
 	fl.BoolVar(&f.ByData, "by-data", false, "the range is on data intervals, its end excluded")

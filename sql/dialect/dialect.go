@@ -47,6 +47,9 @@ type Dialect struct {
 	// ByIndex follows a table's name, with an index's in it, where what is asked for is in that index's order.
 	ByIndex string
 
+	// InOrder joins two tables of which the first is read first.
+	InOrder string
+
 	// Writers is how many write transactions are worth running at once for one piece of work.
 	Writers int
 
@@ -67,6 +70,7 @@ var MySQL = &Dialect{
 	Writers:   2,
 	ByKey:     " FORCE INDEX (PRIMARY)",
 	ByIndex:   " FORCE INDEX (%s)",
+	InOrder:   "STRAIGHT_JOIN",
 	// The driver ends a connection to a server that has become read-only, so that the next one may find the new primary
 	// (rejectReadOnly), and reports it as a lost one.
 	AskReadOnly: "SELECT @@global.read_only",
@@ -119,6 +123,7 @@ var SQLite = &Dialect{
 	Writers:   1,
 	ByKey:     " NOT INDEXED",
 	ByIndex:   " INDEXED BY %s",
+	InOrder:   "CROSS JOIN",
 	IsDuplicate: func(err error) bool {
 		var e *sqlite.Error
 		return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID)

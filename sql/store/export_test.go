@@ -96,5 +96,14 @@ func (s *Store) ListTexts(ctx context.Context, f BatchFilter) (map[string][]sq.S
 	return out, nil
 }
 
+// CampaignListText is the statement of a list of a campaign's batches.
+func (s *Store) CampaignListText(ctx context.Context, f BatchFilter) sq.Sqlizer {
+	l := &batchList{BatchFilter: f, s: s, few: few}
+	if err := l.where(ctx); err != nil {
+		panic(err)
+	}
+	return l.page("task_work", nil)
+}
+
 // ChangesText is what a process asks once a second while somebody follows along.
 func ChangesText(after int64) sq.SelectBuilder { return changesQuery(after, 5000) }

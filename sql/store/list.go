@@ -22,6 +22,8 @@ import (
 //
 // Every filter that has an index is an access. Which one is taken is decided by counting each, up to few: the rarest wins,
 // since walking or sorting it reads no more than that. Where all are frequent, a page is full soon on the one that walks.
+// The batches of a campaign are read by the ids that its items have, and sorted: no more than a campaign has is read.
+//
 // Only ids are found this way, mostly without touching a row; the rows of the page are read by id.
 
 // few is how many entries of an index may be read for a page, and the most that a filter is counted to.
@@ -72,10 +74,11 @@ type BatchFilter struct {
 	States       []capri.State
 	FinishStates []capri.FinishState
 	Node         string
-	From, To     capri.Instant // of the order's time, both included; ByData: the interval lies inside [From, To)
-	Late         bool          // a time-out stands on it, or its earliest start passed and it has not started
-	AllRuns      bool          // not only the latest run of each batch_no
-	Archived     bool          // the archive's too, whatever the range
+	Campaign     capri.CampaignID // what runs for it
+	From, To     capri.Instant    // of the order's time, both included; ByData: the interval lies inside [From, To)
+	Late         bool             // a time-out stands on it, or its earliest start passed and it has not started
+	AllRuns      bool             // not only the latest run of each batch_no
+	Archived     bool             // the archive's too, whatever the range
 	Order        BatchOrder
 	Seen         *Seen         // only what somebody may see; nil: all
 	After        BatchPosition // the last of the page before
@@ -361,6 +364,9 @@ func (l *batchList) live(ctx context.Context) ([]BatchPosition, error) {
 	if l.byTask && len(l.tasks) == 0 || l.Order.Of == ByFinish && (l.Late || len(l.States) > 0 && !slices.Contains(l.States, capri.Finished)) {
 		return nil, nil // nobody's, or what has not ended by when it ended
 	}
+	if l.Campaign != 0 { // its items say which
+		return l.positions(ctx, l.page("task_work", nil))
+	}
 	all := l.accesses()
 	if len(all) == 1 && all[0].inOrder {
 		return l.positions(ctx, l.page("task_work", &all[0]))
@@ -419,6 +425,9 @@ func (l *batchList) page(table string, a *access) sq.Sqlizer {
 	q := sq.Select(column+" AS at", "w.id").From(table+" w").Where(l.bounds).Where(l.filters).OrderBy(column+way, "w.id"+way).Limit(uint64(l.Limit))
 	if l.ofTask != nil && (a == nil || a.index != "task_work_task") {
 		q = q.Where(l.ofTask)
+	}
+	if l.Campaign != 0 {
+		return q.From("campaign_item i " + l.s.d.InOrder + " " + table + " w" + l.s.d.ByKey + " ON w.id = i.batch_id").Where(sq.Eq{"i.campaign_id": int64(l.Campaign)})
 	}
 	if a == nil {
 		return q

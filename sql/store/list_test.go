@@ -84,6 +84,7 @@ func TestALists_pages_are_what_a_slow_search_finds(t *testing.T) {
 		all, err := w.Store.Batches(w.ctx, store.BatchFilter{AllRuns: true})
 		require.NoError(t, err)
 		require.Len(t, all, 400)
+		w.ofCampaign(7, all)
 		rapid.Check(t, func(rt *rapid.T) {
 			maybe := func(what string, of ...string) string {
 				return rapid.SampledFrom(append(slices.Repeat([]string{""}, 2+2*len(of)), of...)).Draw(rt, what)
@@ -91,6 +92,7 @@ func TestALists_pages_are_what_a_slow_search_finds(t *testing.T) {
 			f := store.BatchFilter{Name: maybe("name", "t1_*", "*", "*_a", "t_*", "%", "t0_a", "*0*"), Group: maybe("group", "dw", "%", "d_w", "none"), Owner: maybe("owner", "alice", "carol"),
 				Department: maybe("department", "data", "nobody"), Node: maybe("node", "n0", "n1", "n9"), Late: rapid.IntRange(0, 5).Draw(rt, "late") == 0, AllRuns: rapid.Bool().Draw(rt, "all"),
 				Order: store.BatchOrder{Of: store.BatchTime(rapid.IntRange(0, 2).Draw(rt, "by")), Oldest: rapid.Bool().Draw(rt, "oldest")}, Limit: rapid.SampledFrom([]int{5, 40, 500}).Draw(rt, "limit")}
+			f.Campaign = capri.CampaignID(rapid.SampledFrom([]int{0, 0, 0, 7, 7, 8}).Draw(rt, "campaign"))
 			if rapid.IntRange(0, 3).Draw(rt, "one task") == 0 {
 				f.Task = rapid.SampledFrom(tasks).Draw(rt, "task").ID
 			}
@@ -109,7 +111,7 @@ func TestALists_pages_are_what_a_slow_search_finds(t *testing.T) {
 			}
 			var want []store.BatchPosition
 			for i := range all {
-				if matches(&f, &all[i], byID[all[i].TaskID], w.Clock.Now()) {
+				if (f.Campaign == 0 || f.Campaign == 7 && i%7 == 0) && matches(&f, &all[i], byID[all[i].TaskID], w.Clock.Now()) {
 					want = append(want, f.Order.Position(&all[i].Batch))
 				}
 			}
@@ -139,6 +141,42 @@ func TestALists_pages_are_what_a_slow_search_finds(t *testing.T) {
 				rt.Fatalf("got %v, want %v", got, want)
 			}
 		})
+	})
+}
+
+// ofCampaign makes every seventh batch one that runs for a campaign.
+func (w *world) ofCampaign(id capri.CampaignID, all []store.BatchRow) {
+	w.t.Helper()
+	for i := range all {
+		var batch capri.BatchID // an item that nothing runs for
+		if i%7 == 0 {
+			batch = all[i].ID
+		}
+		_, err := w.Store.DB().ExecContext(w.ctx, "INSERT INTO campaign_item (campaign_id, seq, state, action, task_id, task_version, batch_no, mark, data_start, data_end, priority, via, why, note,"+
+			" old_batch_id, old_run_no, old_state, old_finish, batch_id, minutes) VALUES (?, ?, 2, 1, ?, 1, ?, 0, 0, 0, 1, -1, '', '', 0, 0, 0, 0, ?, -1)",
+			int64(id), i, int64(all[i].TaskID), string(all[i].BatchNo), int64(batch))
+		require.NoError(w.t, err)
+	}
+}
+
+func TestTheBatchesOfACampaign_are_found_by_its_items(t *testing.T) {
+	each(t, func(w *world) {
+		w.listed(1000)
+		all, err := w.Store.Batches(w.ctx, store.BatchFilter{AllRuns: true, Limit: 140})
+		require.NoError(t, err)
+		w.ofCampaign(7, all)
+		if w.Store.Dialect().Name == "mysql" {
+			rows, err := w.Store.DB().QueryContext(w.ctx, "ANALYZE TABLE task_work, campaign_item")
+			require.NoError(t, err)
+			rows.Close()
+		}
+		text, args, err := w.Store.CampaignListText(w.ctx, store.BatchFilter{Campaign: 7, Limit: 101}).ToSql()
+		require.NoError(t, err)
+		plan := strings.Join(w.plan(text, args), "\n")
+		require.Regexp(t, `(?s)(SEARCH i USING PRIMARY KEY.*SEARCH w USING INTEGER PRIMARY KEY|i · PRIMARY.*w · PRIMARY)`, plan)
+		found, err := w.Store.Batches(w.ctx, store.BatchFilter{Campaign: 7, AllRuns: true})
+		require.NoError(t, err)
+		require.Len(t, found, 20)
 	})
 }
 
