@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"capri/action/actiontest"
+	"capri/api/wire"
 	"capri/auth"
 )
 
