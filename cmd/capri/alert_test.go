@@ -65,6 +65,7 @@ func TestAlerts_are_raised_listed_shown_and_acknowledged_by_command(t *testing.T
 	assert.Contains(t, r.out, "open")
 
 	id := fmt.Sprint(incidents[1].ID)
+	assert.Contains(t, c.capri("__complete", "alert", "ack", "").out, id+"\tHDFS is full\n")
 	r = c.capri("alert", "show", id)
 	require.Zero(t, r.code, r.err)
 	for _, says := range []string{"incident " + id + ", severe, open, 1 alerts since 2026-", "HDFS is full", "    first line\n", "unless somebody acknowledges: capri alert ack " + id, "phone", "ops@x", "severe: all admins", "due"} {

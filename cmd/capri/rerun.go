@@ -101,7 +101,7 @@ func (a *app) runPlanned(ctx context.Context, c *client.Client, preview, look bo
 		}
 		if err != nil { // a preview that nobody wants is not left behind
 			if _, e := c.CancelCampaign(ctx, p.ID, wire.CampaignChange{Reason: "it was not run"}); e != nil {
-				return fmt.Errorf("%w (and campaign %d, its preview, was not cancelled: %v)", err, p.ID, e)
+				return fmt.Errorf("%w (and campaign %d, its preview, was not cancelled: %w)", err, p.ID, e)
 			}
 			return err
 		}

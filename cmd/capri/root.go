@@ -102,6 +102,9 @@ func newRoot(a *app) *cobra.Command {
 		newUserCommand(a), newDepartmentCommand(a), newAccountCommand(a), newAppCommand(a), newActionCommand(a), newLoginCommand(a), newLogoutCommand(a), newMeCommand(a), newTokenCommand(a),
 		newSampleCommand(a),
 	)
+	root.InitDefaultCompletionCmd() // cobra makes it anyway, but only after the rest is told of it
+	addExamples(root)
+	a.addCompletion(root)
 	a.root = root
 	return root
 }
