@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) ([]Figure, error) {
 	}
 	steps := []step{
 		{"generate", b.generate}, {"meet", b.meet}, {"ready", b.ready}, {"list", b.list}, {"dispatch", b.dispatch},
-		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload},
+		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload}, {"api", b.api},
 	}
 	kinds := []string{"sqlite"}
 	if o.MySQL != "" {

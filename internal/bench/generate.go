@@ -25,6 +25,23 @@ func benchSpec(name string) capri.Spec {
 
 // fillTasks defines n day tasks with three conditions each: an input path, a third party, a parent (the root task).
 func (d *db) fillTasks(ctx context.Context, n int) {
+	d.fillTasksWith(ctx, n, func(id int, spec *capri.Spec) {
+		if id > 1 {
+			spec.Inputs = []capri.Input{{Path: fmt.Sprintf("/warehouse/bench/source_%07d/dt=${yyyyMMdd}", id), Flag: "_SUCCESS"}}
+			spec.ThirdParty = []capri.ThirdParty{{Code: "bench_closed"}}
+			spec.Parents = []capri.Parent{parentTask(1)}
+		}
+	})
+}
+
+func taskName(id int) string { return fmt.Sprintf("bench_pipeline_%07d_daily", id) }
+
+func parentTask(id int) capri.Parent {
+	return capri.Parent{Task: taskName(id), TaskID: capri.TaskID(id), Policy: capri.All}
+}
+
+// fillTasksWith defines n tasks, of a day where change says nothing else.
+func (d *db) fillTasksWith(ctx context.Context, n int, change func(id int, spec *capri.Spec)) {
 	made := int64(benchNow) - 30*24*3600_000
 	taskColumns := []string{"id", "name", "version", "task_group", "owner", "output_period", "cron_expression", "task_begin_time", "check_type", "priority", "enabled", "valid_from", "valid_to",
 		"first_mark", "definition", "expected_minutes", "app", "submitter", "created_at", "updated_at", "deleted_at"}
@@ -43,16 +60,12 @@ func (d *db) fillTasks(ctx context.Context, n int) {
 		tasks, history = tasks[:0], history[:0]
 	}
 	for id := 1; id <= n; id++ {
-		spec := benchSpec(fmt.Sprintf("bench_pipeline_%07d_daily", id))
-		if id > 1 {
-			spec.Inputs = []capri.Input{{Path: fmt.Sprintf("/warehouse/bench/source_%07d/dt=${yyyyMMdd}", id), Flag: "_SUCCESS"}}
-			spec.ThirdParty = []capri.ThirdParty{{Code: "bench_closed"}}
-			spec.Parents = []capri.Parent{{Task: "bench_pipeline_0000001_daily", TaskID: 1, Policy: capri.All}}
-		}
+		spec := benchSpec(taskName(id))
+		change(id, &spec)
 		text, err := store.EncodeSpec(&spec)
 		d.must(err)
-		tasks = append(tasks, []any{id, spec.Name, 1, "", "", int(capri.Day), "", -1, string(spec.Check), spec.Priority, 1, 0, 0, made, text, 0, "", "bench", made, made, nil})
-		history = append(history, []any{id, 1, int(capri.Day), 1, 0, 0, 0, text, made, "bench"})
+		tasks = append(tasks, []any{id, spec.Name, 1, spec.Group, spec.Owner, int(spec.Period), "", -1, string(spec.Check), spec.Priority, 1, 0, 0, made, text, 0, "", "bench", made, made, nil})
+		history = append(history, []any{id, 1, int(spec.Period), 1, 0, 0, 0, text, made, "bench"})
 		if len(tasks) == 5000 {
 			flush()
 		}
