@@ -285,7 +285,7 @@ not finished is left alone; what has finished runs again with --only all, or --o
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			switch {
 			case period == "":
-				return usage("a cold start needs --period")
+				return usage("a cold start needs --period: hour, day, week, month or cron, one at a time")
 			case r.From == "" || r.To == "":
 				return usage("a cold start needs --from and --to")
 			}

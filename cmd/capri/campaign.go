@@ -185,7 +185,11 @@ func writeItems(w io.Writer, items []wire.CampaignItem, all int) {
 		if it.State == "ended" {
 			state = it.FinishState
 		}
-		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, action, it.Reason, it.Why, state, it.BatchID)
+		batch := "" // none is made yet
+		if it.BatchID != 0 {
+			batch = cell(it.BatchID)
+		}
+		g.add(it.Task, string(it.BatchNo), it.ScheduleTime, action, it.Reason, it.Why, state, batch)
 	}
 	g.write(w, "nothing in that range")
 	if len(items) < all {

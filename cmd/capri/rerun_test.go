@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,4 +138,14 @@ tasks:
 			assert.Zero(t, c.capri(append(args, "-o", format)...).code)
 		}
 	}
+}
+
+func TestItems_of_a_preview_have_no_batch_yet(t *testing.T) {
+	var b strings.Builder
+	writeItems(&b, []wire.CampaignItem{{Task: "a", BatchNo: "2026112000", State: "planned"}}, 1)
+	assert.NotContains(t, b.String(), "BATCH\n")
+	assert.NotContains(t, b.String(), " 0")
+	b.Reset()
+	writeItems(&b, []wire.CampaignItem{{Task: "a", BatchNo: "2026112000", State: "released", BatchID: 17}}, 1)
+	assert.Contains(t, b.String(), "released  17")
 }
