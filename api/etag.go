@@ -87,7 +87,7 @@ func (s *server) stale(ctx context.Context, e *action.StaleError) *problem {
 	if err != nil || found[e.Task].TaskID == 0 {
 		return p
 	}
-	versions, err := s.Store.TaskHistory(ctx, found[e.Task].TaskID)
+	versions, err := s.Store.TaskHistory(ctx, found[e.Task].TaskID, 0, 0)
 	if err != nil || len(versions) == 0 {
 		return p
 	}

@@ -81,3 +81,34 @@ func TestACursor_is_good_for_its_list_and_filters_alone(t *testing.T) {
 	}
 	assert.Equal(t, 422, r.ask(auth.ReadOnly, "GET", wire.Prefix+"/alerts?limit=1001", "").Code)
 }
+
+func TestTasksAndTheirVersions_come_in_pages(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		r := newRig(t, w)
+		r.Apply(some)
+		for priority := range 4 {
+			r.Apply(strings.ReplaceAll(some, "{name: day,", fmt.Sprintf("{name: day, priority: %d,", priority+2)))
+		}
+		var names []string
+		var p wire.Page[wire.Task]
+		for more := true; more; more = p.Next != "" {
+			r.read(&p, auth.ReadOnly, "/tasks?limit=2&cursor="+p.Next)
+			require.LessOrEqual(t, len(p.Items), 2)
+			for _, task := range p.Items {
+				names = append(names, task.Name)
+			}
+		}
+		assert.Equal(t, []string{"child", "day", "tick"}, names)
+
+		whole := items[wire.TaskVersion](r, "/tasks/day/history")
+		require.Len(t, whole, 5)
+		var got []wire.TaskVersion
+		var h wire.Page[wire.TaskVersion]
+		for more := true; more; more = h.Next != "" {
+			h.Items = nil
+			r.read(&h, auth.ReadOnly, "/tasks/day/history?limit=2&cursor="+h.Next)
+			got = append(got, h.Items...)
+		}
+		assert.Equal(t, whole, got, "what the last of a page changed is said, too")
+	})
+}

@@ -24,6 +24,7 @@ type nameInput struct {
 }
 
 type taskFilter struct {
+	Paging
 	Group   string `query:"group"`
 	Owner   string `query:"owner"`
 	Period  string `query:"period" doc:"hour, day, week, month, cron or manual"`
@@ -50,8 +51,12 @@ func (s *server) taskOperations() {
 	register(s, auth.PlanRead, http.MethodGet, "/plan", "plan", "What would be generated at the marks of a range; writes nothing", s.plan)
 }
 
-func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task], error) {
-	f := store.TaskFilter{Group: in.Group, Owner: in.Owner, Seen: seen(ctx, auth.TaskRead)}
+func (s *server) tasks(ctx context.Context, in *taskFilter) (*pageOutput[wire.Task], error) {
+	from, err := after[string](&in.Paging)
+	if err != nil {
+		return nil, err
+	}
+	f := store.TaskFilter{Group: in.Group, Owner: in.Owner, Seen: seen(ctx, auth.TaskRead), After: from, Limit: in.Limit + 1}
 	if in.Period != "" {
 		p, err := capri.ParsePeriod(in.Period)
 		if err != nil {
@@ -67,11 +72,7 @@ func (s *server) tasks(ctx context.Context, in *taskFilter) (*body[[]wire.Task],
 	if err != nil {
 		return nil, err
 	}
-	out := make([]wire.Task, len(tasks))
-	for i, t := range tasks {
-		out[i] = wire.TaskOf(t, s.Zone)
-	}
-	return list(out), nil
+	return paged(&in.Paging, tasks, func(t *capri.Task) any { return t.Name }, each(func(t *capri.Task) wire.Task { return wire.TaskOf(t, s.Zone) }))
 }
 
 type taskInput struct {
@@ -98,7 +99,16 @@ func (s *server) task(ctx context.Context, in *taskInput) (*taskOutput, error) {
 	return tagged(out, in.IfNoneMatch)
 }
 
-func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.TaskVersion], error) {
+type historyInput struct {
+	Paging
+	Name string `path:"name" maxLength:"200"`
+}
+
+func (s *server) taskHistory(ctx context.Context, in *historyInput) (*pageOutput[wire.TaskVersion], error) {
+	from, err := after[int](&in.Paging)
+	if err != nil {
+		return nil, err
+	}
 	// A deleted task has a history, too: that is often why one asks.
 	found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: []string{in.Name}, WithDeleted: true, Seen: seen(ctx, auth.TaskRead)})
 	if err != nil {
@@ -107,10 +117,16 @@ func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.T
 	if len(found) == 0 {
 		return nil, capri.NotFound("there is no task %q", in.Name)
 	}
-	rows, err := s.Store.TaskHistory(ctx, found[0].ID)
+	rows, err := s.Store.TaskHistory(ctx, found[0].ID, from, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
+	return paged(&in.Paging, rows, func(r store.TaskChange) any { return r.Version }, func(page []store.TaskChange) ([]wire.TaskVersion, error) {
+		return s.wireVersions(rows)[:len(page)], nil // the row after the page is what its last is compared with
+	})
+}
+
+func (s *server) wireVersions(rows []store.TaskChange) []wire.TaskVersion {
 	out := make([]wire.TaskVersion, len(rows))
 	for i, r := range rows {
 		out[i] = wire.TaskVersion{Version: r.Version, At: wire.At(r.At, s.Zone), By: r.By, Enabled: r.Enabled, Deleted: r.Deleted, Changes: []wire.Change{}}
@@ -123,7 +139,7 @@ func (s *server) taskHistory(ctx context.Context, in *nameInput) (*body[[]wire.T
 			out[i].Changes = []wire.Change{{Field: "definition", New: r.Broken}}
 		}
 	}
-	return list(out), nil
+	return out
 }
 
 func changes(in []definition.Change) []wire.Change {

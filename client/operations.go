@@ -84,7 +84,7 @@ type TaskFilter struct {
 }
 
 func (c *Client) Tasks(ctx context.Context, f TaskFilter) ([]wire.Task, error) {
-	return one[[]wire.Task](ctx, c, get, "/tasks", values("group", f.Group, "owner", f.Owner, "period", f.Period, "enabled", f.Enabled), nil)
+	return pages[wire.Task](ctx, c, "/tasks", values("group", f.Group, "owner", f.Owner, "period", f.Period, "enabled", f.Enabled), 0)
 }
 
 func (c *Client) Task(ctx context.Context, name string) (wire.Task, error) {
@@ -92,7 +92,7 @@ func (c *Client) Task(ctx context.Context, name string) (wire.Task, error) {
 }
 
 func (c *Client) TaskHistory(ctx context.Context, name string) ([]wire.TaskVersion, error) {
-	return one[[]wire.TaskVersion](ctx, c, get, path("tasks", name, "history"), nil, nil)
+	return pages[wire.TaskVersion](ctx, c, path("tasks", name, "history"), url.Values{}, 0)
 }
 
 func (c *Client) Apply(ctx context.Context, a wire.Apply) (wire.Applied, error) {

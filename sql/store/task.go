@@ -237,11 +237,17 @@ type TaskChange struct {
 	Broken  string // why the definition cannot be read; Spec is then empty
 }
 
-// TaskHistory lists a task's versions, the newest first.
-func (s *Store) TaskHistory(ctx context.Context, id capri.TaskID) ([]TaskChange, error) {
+// TaskHistory lists a task's versions, the newest first: at most limit of those before a version; 0: all.
+func (s *Store) TaskHistory(ctx context.Context, id capri.TaskID, before, limit int) ([]TaskChange, error) {
 	var all []TaskChange
 	q := sq.Select("version", "changed_at", "changed_by", "enabled", "deleted", "definition").From("task_history").
 		Where(sq.Eq{"task_id": int64(id)}).OrderBy("version DESC")
+	if before > 0 {
+		q = q.Where(sq.Lt{"version": before})
+	}
+	if limit > 0 {
+		q = q.Limit(uint64(limit))
+	}
 	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var c TaskChange
 		var definition sql.RawBytes

@@ -116,7 +116,7 @@ func TestSaveTask_stores_all_that_people_wrote_and_each_edit_is_a_version(t *tes
 		if _, err := db.Store.TaskVersion(ctx, id, 3); !errors.Is(err, capri.ErrNotFound) {
 			t.Errorf("version 3: %v", err)
 		}
-		history, err := db.Store.TaskHistory(ctx, id)
+		history, err := db.Store.TaskHistory(ctx, id, 0, 0)
 		if err != nil || len(history) != 2 || history[0].Version != 2 || history[0].By != "bob" || history[0].Enabled || history[0].At != later ||
 			history[1].By != "alice" || !history[1].Enabled || history[1].Spec.Title != full().Title {
 			t.Errorf("history %+v, %v", history, err)
@@ -162,7 +162,7 @@ func TestSaveTask_gives_a_deleted_name_its_id_back_and_goes_on_counting_versions
 		if again.ID != task.ID || again.Version != 3 || again.DeletedAt != 0 || again.CreatedAt != sqltest.Start {
 			t.Errorf("revived: %+v", again)
 		}
-		history, err := db.Store.TaskHistory(ctx, task.ID)
+		history, err := db.Store.TaskHistory(ctx, task.ID, 0, 0)
 		if err != nil || len(history) != 3 || history[0].Deleted || !history[1].Deleted || history[1].Spec.Name != "phoenix" {
 			t.Errorf("history %+v, %v", history, err)
 		}
@@ -261,7 +261,7 @@ func TestSaveTask_by_two_at_once_makes_two_versions_of_one_task(t *testing.T) {
 		if err != nil || task.Version != 12 {
 			t.Fatalf("%+v, %v", task, err)
 		}
-		if history, err := db.Store.TaskHistory(ctx, task.ID); err != nil || len(history) != 12 {
+		if history, err := db.Store.TaskHistory(ctx, task.ID, 0, 0); err != nil || len(history) != 12 {
 			t.Errorf("%d versions, %v", len(history), err)
 		}
 	})
@@ -272,7 +272,7 @@ func TestSaveTask_keeps_history_in_order_for_a_transaction_that_waited(t *testin
 		task := db.Task(t, func(s *capri.Spec) { s.Name = "a" })
 		db.Clock.Advance(-time.Minute) // as if this one had begun before the other
 		db.Task(t, func(s *capri.Spec) { s.Name, s.Enabled = "a", false })
-		history, err := db.Store.TaskHistory(ctx, task.ID)
+		history, err := db.Store.TaskHistory(ctx, task.ID, 0, 0)
 		if err != nil || len(history) != 2 || history[0].At < history[1].At {
 			t.Errorf("%+v, %v", history, err)
 		}
