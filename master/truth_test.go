@@ -64,6 +64,7 @@ var watched = map[string]struct{ key, columns []string }{
 	"batch_deadline":        {[]string{"due", "batch_id", "kind"}, []string{"kind"}},
 	"batch_event":           {[]string{"id"}, []string{"id"}},
 	"alert":                 {[]string{"id"}, []string{"id"}},
+	"idempotency_key":       {[]string{"id"}, []string{"id"}},
 	"task":                  {[]string{"id"}, []string{"expected_minutes"}},
 	"capri_schedul_cluster": {[]string{"host"}, []string{"lost", "lost_at", "is_stop", "stop_time"}},
 }
@@ -634,6 +635,9 @@ var scenes = map[string]func(w *world){
 		w.exec("INSERT INTO batch_deadline (due, batch_id, kind) VALUES (9999999999999, ?, 2)", int64(r.b.ID)) // one that is far off
 		w.batch(nil, func(b *capri.NewBatch) { b.Account = "nobody's" })
 		w.turn("dispatch") // fails, with an alert
+		asked, err := w.Store.BeginRepeatable(w.ctx, store.Repeatable{ID: "sum of a key", Request: "sum of a request"}, time.Minute)
+		require.NoError(w.t, err)
+		require.Nil(w.t, asked)
 		w.Clock.Advance(400 * 24 * time.Hour)
 		w.turn("cleanup")
 		require.Empty(w.t, w.query("SELECT id FROM task_work"))
