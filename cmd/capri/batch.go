@@ -422,12 +422,12 @@ func newWhyCommand(a *app) *cobra.Command {
 			b := why.Batch
 			fmt.Fprintf(w, "batch %d of %s (%s) is %s\n", b.ID, b.Task, b.BatchNo, stateOf(b))
 			if len(why.Causes) == 0 {
-				fmt.Fprintln(w, "  "+oneLine(why.Summary))
+				paragraph(w, "  ", why.Summary)
 			}
 			for _, cause := range why.Causes {
-				fmt.Fprintln(w, "  - "+oneLine(cause.Detail))
+				paragraph(w, "  ", "- "+cause.Detail)
 				for _, line := range concerns(cause) {
-					fmt.Fprintln(w, "      "+line)
+					paragraph(w, "      ", line)
 				}
 			}
 			if why.MayStartAt != nil && len(why.Causes) > 0 {

@@ -106,6 +106,9 @@ func newCampaignListCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: "List campaigns, the newest first", Args: noArgs,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			if limit < 0 {
+				return capri.Invalid("--limit", strconv.Itoa(limit), "how many at most, or 0 for all")
+			}
 			all, err := c.Campaigns(ctx, state, limit)
 			if err != nil {
 				return err
@@ -138,6 +141,9 @@ func newCampaignShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if limit < 0 {
+				return capri.Invalid("--limit", strconv.Itoa(limit), "how many items at most, or 0 for all")
+			}
 			d, err := c.Campaign(ctx, id)
 			if err != nil {
 				return err
@@ -158,20 +164,20 @@ func newCampaignShowCommand(a *app) *cobra.Command {
 
 func writeCampaign(w io.Writer, d wire.CampaignDetail) {
 	p := d.Progress
-	fmt.Fprintf(w, "campaign %d: %s of %s by %s, %s\n", d.ID, d.Kind, d.Target, d.Who, d.State)
+	paragraph(w, "", fmt.Sprintf("campaign %d: %s of %s by %s, %s", d.ID, d.Kind, d.Target, d.Who, d.State))
 	if d.Reason != "" {
-		fmt.Fprintf(w, "reason: %s\n", d.Reason)
+		paragraph(w, "", "reason: "+d.Reason)
 	}
-	fmt.Fprintf(w, "request: %s\n", d.Request)
+	paragraph(w, "", fmt.Sprintf("request: %s", d.Request))
 	limit := "no limit"
 	if d.Limit > 0 {
 		limit = fmt.Sprintf("at most %d at once", d.Limit)
 	}
-	fmt.Fprintf(w, "%d items, %.1f hours (%d of unknown cost), %s, %s first\n", d.Size, d.Hours, d.UnknownCost, limit, d.Order)
-	fmt.Fprintf(w, "%d of %d have ended: %d success, %d failed, %d killed, %d skipped, %d undone; %d running, %d ready, %d waiting, %d to make\n",
-		p.Finished, p.Total, p.Success, p.Failed, p.Killed, p.Skipped, p.Undone, p.Running, p.Ready, p.Waiting, p.ToMake)
+	paragraph(w, "", fmt.Sprintf("%d items, %.1f hours (%d of unknown cost), %s, %s first", d.Size, d.Hours, d.UnknownCost, limit, d.Order))
+	paragraph(w, "", fmt.Sprintf("%d of %d have ended: %d success, %d failed, %d killed, %d skipped, %d undone; %d running, %d ready, %d waiting, %d to make",
+		p.Finished, p.Total, p.Success, p.Failed, p.Killed, p.Skipped, p.Undone, p.Running, p.Ready, p.Waiting, p.ToMake))
 	if d.Message != "" {
-		fmt.Fprintln(w, d.Message)
+		paragraph(w, "", d.Message)
 	}
 }
 
@@ -235,7 +241,12 @@ func newCampaignRunCommand(a *app) *cobra.Command {
 }
 
 func newCampaignDropCommand(a *app) *cobra.Command {
-	return &cobra.Command{Use: "drop ID TASK[:BATCH_NO]…", Short: "Take batches out of a previewed campaign", Args: cobra.MinimumNArgs(2),
+	return &cobra.Command{Use: "drop ID TASK[:BATCH_NO]…", Short: "Take batches out of a previewed campaign", Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return usage("%s needs the number of a campaign, and tasks or task:batch_no", cmd.CommandPath())
+		}
+		return nil
+	},
 		Long: "Take batches out of a previewed campaign: all of a task, or one batch_no. What they brought in stays, and says so: drop it as well if it is not wanted.",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := campaignID(args[0])
@@ -251,7 +262,12 @@ func newCampaignDropCommand(a *app) *cobra.Command {
 }
 
 func newCampaignLimitCommand(a *app) *cobra.Command {
-	return &cobra.Command{Use: "limit ID N", Short: "Change how many batches of a campaign run at once (0: no limit)", Args: cobra.ExactArgs(2),
+	return &cobra.Command{Use: "limit ID N", Short: "Change how many batches of a campaign run at once (0: no limit)", Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) != 2 {
+			return usage("%s needs the number of a campaign and how many batches at once, and nothing more", cmd.CommandPath())
+		}
+		return nil
+	},
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := campaignID(args[0])
 			if err != nil {

@@ -282,7 +282,12 @@ func newDispatchCommand(a *app) *cobra.Command {
 	})}
 	l := wire.DispatchLimit{}
 	none := false
-	limit := &cobra.Command{Use: "limit N", Short: "Say how many batches may be assigned or run at once; -1: no limit, 0: none at all", Args: cobra.MaximumNArgs(1),
+	limit := &cobra.Command{Use: "limit N", Short: "Say how many batches may be assigned or run at once; -1: no limit, 0: none at all", Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("%s takes one number and nothing more: %q", cmd.CommandPath(), args[1])
+		}
+		return nil
+	},
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			switch {
 			case none && len(args) == 0:

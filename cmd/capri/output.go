@@ -89,6 +89,17 @@ func (a *app) say(v any, format string, args ...any) error {
 	return a.print(v, func(w io.Writer) { fmt.Fprintf(w, format+"\n", args...) })
 }
 
+// paragraph prints a text as one line; on a terminal it is wrapped between words, and what follows is indented a little more.
+func paragraph(w io.Writer, indent, s string) {
+	s = oneLine(s)
+	if p, ok := w.(*page); ok {
+		if room := p.columns - len(indent) - len(gap); p.columns > 0 && room > narrowest {
+			s = strings.ReplaceAll(strings.TrimRight(text.WrapSoft(s, room), " "), "\n", "\n"+indent+gap)
+		}
+	}
+	fmt.Fprintln(w, indent+s)
+}
+
 // grid is a table being filled. Columns that are empty in every row are left out. On a terminal the table fits its width:
 // columns are wrapped. In a file or a pipe every row is one line, in full.
 type grid struct {

@@ -104,7 +104,7 @@ tasks:
 	assert.Equal(t, 6, p.Actions["new_run"])
 	assert.Equal(t, "by logic of day 20261118", p.Items[1].Why)
 	id := fmt.Sprint(p.ID)
-	for _, bad := range [][]string{{"campaign", "show", "x"}, {"campaign", "drop", id}, {"campaign", "limit", id, "-1"}, {"campaign", "limit", id, "x"}, {"campaign", "run"}} {
+	for _, bad := range [][]string{{"campaign", "show", "x"}, {"campaign", "drop", id}, {"campaign", "limit", id, "-1"}, {"campaign", "limit", id, "x"}, {"campaign", "limit", id}, {"campaign", "run"}, {"campaign", "list", "--limit", "-1"}, {"campaign", "show", id, "--limit", "-1"}, {"dispatch", "limit", "1", "2"}} {
 		assert.Equal(t, exitUsage, c.capri(bad...).code, bad)
 	}
 	assert.Equal(t, exitNotFound, c.capri("campaign", "show", "999").code)

@@ -43,6 +43,23 @@ func TestATable_fits_the_terminal_where_its_columns_can_be_made_narrower(t *test
 	})
 }
 
+func TestAParagraph_is_a_line_in_a_pipe_and_wrapped_between_words_on_a_terminal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		said := "- " + strings.Join(rapid.SliceOfN(rapid.StringMatching(`[a-z张/_]{1,20}`), 1, 30).Draw(t, "words"), " ")
+		indent := rapid.SampledFrom([]string{"", "  ", "      "}).Draw(t, "indent")
+		columns := rapid.IntRange(50, 120).Draw(t, "columns") // a word is never cut
+		wrapped, full := &page{terminal: terminal{columns: columns}}, &page{}
+		paragraph(wrapped, indent, said)
+		paragraph(full, indent, said)
+		require.Equal(t, indent+said+"\n", full.String())
+		require.Equal(t, strings.Fields(said), strings.Fields(wrapped.String()))
+		for i, line := range strings.Split(strings.TrimSuffix(wrapped.String(), "\n"), "\n") {
+			require.LessOrEqual(t, text.StringWidth(strings.TrimRight(line, " ")), columns)
+			require.True(t, strings.HasPrefix(line, indent+strings.Repeat(gap, min(i, 1))), line)
+		}
+	})
+}
+
 func TestATable_that_fits_is_left_as_it_is(t *testing.T) {
 	g := newGrid("task", "reason").limit("reason", 5)
 	g.add("orders", "a reason of some words")
