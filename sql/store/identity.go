@@ -236,7 +236,7 @@ func (l *Login) dest() []any {
 func (s *Store) Login(ctx context.Context, user string) (Login, error) {
 	var l Login
 	found, err := one(ctx, s.read, loginQuery(user), l.dest()...)
-	if err == nil && !found {
+	if err == nil && (!found || l.User != user) { // to MySQL a name with spaces after it is the same
 		return Login{}, capri.NotFound("there is no user %q", user)
 	}
 	return l, s.fault("read a user", err)
@@ -245,7 +245,7 @@ func (s *Store) Login(ctx context.Context, user string) (Login, error) {
 // Login is the same inside a transaction, under LockLogins.
 func (tx *Tx) Login(user string) (l Login, found bool, err error) {
 	found, err = one(tx.ctx, tx.tx, loginQuery(user).Suffix(tx.s.d.ForUpdate), l.dest()...)
-	return l, found, err
+	return l, found && l.User == user, err
 }
 
 // SetRole gives a user a role.
