@@ -39,9 +39,14 @@ func New(s *store.Store, c calendar.Calendar, w wake.Waker, log *slog.Logger) *A
 // Calendar is the business calendar, for whoever has to read times that people wrote.
 func (a *Actions) Calendar() calendar.Calendar { return a.calendar }
 
-// maker makes batches against the definitions as they are now.
-func (a *Actions) maker(ctx context.Context) (*birth.Maker, error) {
-	rows, err := a.store.ParentRefs(ctx)
+// maker makes batches of one task against its parents as they are now. It reads those alone: among a hundred thousand tasks
+// somebody waits for an execution.
+func (a *Actions) maker(ctx context.Context, t *capri.Task) (*birth.Maker, error) {
+	ids := make([]capri.TaskID, len(t.Parents))
+	for i, p := range t.Parents {
+		ids[i] = p.TaskID
+	}
+	rows, err := a.store.ParentRefsOf(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (a *Actions) ConditionsOf(ctx context.Context, b store.BatchRow) ([]store.C
 	if err != nil {
 		return nil, err
 	}
-	maker, err := a.maker(ctx)
+	maker, err := a.maker(ctx, t)
 	if err != nil {
 		return nil, err
 	}

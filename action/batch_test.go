@@ -58,6 +58,33 @@ func TestExecute(t *testing.T) { // the clock stands at 2026-11-20 09:30
 	}
 }
 
+// Only the task's own parents are read; what it waits for is all of them.
+func TestExecute_waits_for_each_of_the_parents_among_other_tasks(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		w.Apply(`
+tasks:
+- {name: first, owner: alice, period: day, job: {command: x}}
+- {name: other, owner: alice, period: day, job: {command: x}}
+- {name: second, owner: alice, period: day, job: {command: x}}
+- {name: last, owner: alice, period: day, job: {command: x}, parents: [{task: second}, {task: first}]}
+`)
+		for _, task := range []string{"first", "other", "second"} {
+			_, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: task})
+			require.NoError(t, err)
+		}
+		b, err := w.Actions.Execute(w.Ctx, actiontest.Who, action.ExecuteRequest{Task: "last"})
+		require.NoError(t, err)
+		rows, err := w.Actions.ConditionsOf(w.Ctx, w.Batch(b.ID))
+		require.NoError(t, err)
+		var parents []string
+		for _, r := range rows {
+			parents = append(parents, r.Parent)
+		}
+		assert.ElementsMatch(t, []string{"first", "second"}, parents)
+		assert.Equal(t, 2, w.Batch(b.ID).Unmet)
+	})
+}
+
 func TestExecute_makes_the_next_run_once_the_last_has_finished(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		w.Apply(kinds)

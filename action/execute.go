@@ -157,7 +157,7 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 	if id := others[store.LatestKey{Task: x.task.ID, No: x.iv.BatchNo}]; id != 0 {
 		return store.BatchRow{}, capri.Conflict("campaign %d is about to run %s of task %s", id, x.iv.BatchNo, r.Task)
 	}
-	maker, err := a.maker(ctx)
+	maker, err := a.maker(ctx, x.task)
 	if err != nil {
 		return store.BatchRow{}, err
 	}
