@@ -353,6 +353,14 @@ func TestARunWithIncidents_has_no_violation(t *testing.T) {
 			w.rerun(30, 60, late)
 			w.exec("INSERT INTO dic_data (name, value) VALUES ('latest_schedule_time', '2026-11-01 00:00:59')")
 		},
+		"a batch whose task's breaker opened by itself": func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("INSERT INTO alert (alert_key, level, kind, task_id, batch_id, title, body, created_at) SELECT 'breaker_opened', 2, 'breaker_opened', task_id, 0, '', '', ? FROM task_work WHERE id = 30", late-minute)
+		},
+		"a batch of which every node is paused": func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("INSERT INTO action_log (at, who, action, target, detail) SELECT ?, 'alice', 'dispatch_pause', 'node ' || host, 'odd' FROM capri_schedul_cluster", w.run.End-1)
+		},
 		"a batch in the archive": func(w *world) {
 			columns := "id, task_id, task_version, period, batch_no, run_no, latest, origin, schedule_time, data_start, data_end, create_time, state, finish_state, unmet, kinds, node, attempt, start_time, finish_time, not_before, priority, slots, memory_mb, concurrency, pool, strategy"
 			w.exec("INSERT INTO task_work_archive (" + columns + ", archived_at) SELECT " + columns + ", 1 FROM task_work WHERE id = 10")
@@ -479,6 +487,15 @@ func TestEachInvariant_catches_what_it_is_there_for(t *testing.T) {
 		{"nothing-lost", "ready, and not later than latest_schedule_time", "is free", func(w *world) {
 			w.rerun(30, 60, late)
 			w.exec("INSERT INTO dic_data (name, value) VALUES ('latest_schedule_time', '2026-11-01 00:01:00')")
+		}},
+		{"nothing-lost", "its breaker opened by itself, and was closed again", "is free", func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("INSERT INTO alert (alert_key, level, kind, task_id, batch_id, title, body, created_at) SELECT 'breaker_opened', 2, 'breaker_opened', task_id, 0, '', '', ? FROM task_work WHERE id = 30", late-2*minute)
+			w.exec("INSERT INTO action_log (at, who, action, target, detail) SELECT ?, 'alice', 'breaker_close', 'task ' || t.name, '' FROM task t JOIN task_work b ON b.task_id = t.id WHERE b.id = 30", late-minute)
+		}},
+		{"nothing-lost", "a node is paused, and another is free", "is free", func(w *world) {
+			w.rerun(30, 60, late)
+			w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'dispatch_pause', 'node n1', 'odd')", late)
 		}},
 		{"nothing-lost", "waits for a parent that has succeeded", "has succeeded", func(w *world) {
 			w.rerun(23, 60, late)
@@ -610,6 +627,11 @@ func TestEachInvariant_catches_what_it_is_there_for(t *testing.T) {
 		}},
 		{"limits", "something was placed while its breaker was open", "its breaker open", func(w *world) {
 			w.exec("INSERT INTO action_log (at, who, action, target, detail) VALUES (?, 'alice', 'breaker_open', 'task hourly', 'it fails')", late-10*minute)
+			w.rerun(11, 60, late)
+			w.life(60, "n2", late)
+		}},
+		{"limits", "something was placed though its breaker had opened by itself", "its breaker open", func(w *world) {
+			w.exec("INSERT INTO alert (alert_key, level, kind, task_id, batch_id, title, body, created_at) SELECT 'breaker_opened', 2, 'breaker_opened', id, 0, '', '', ? FROM task WHERE name = 'hourly'", late-10*minute)
 			w.rerun(11, 60, late)
 			w.life(60, "n2", late)
 		}},

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -80,11 +81,18 @@ type span struct {
 }
 
 // stops are the times in which dispatch, a group, a node or a task was paused, or its breaker open, as people's actions
-// tell.
+// tell. A breaker that opened by itself is no act of anybody: its alert, written with it, tells.
 func (h *History) stops() []span {
+	acts := slices.Clone(h.actions)
+	for _, a := range h.alerts {
+		if t := h.tasks[a.task]; a.kind == "breaker_opened" && t != nil {
+			acts = append(acts, action{at: a.at, action: "breaker_open", target: "task " + t.name})
+		}
+	}
+	slices.SortStableFunc(acts, func(a, b action) int { return cmp.Compare(a.at, b.at) })
 	var out []span
 	open := map[[2]string]int{} // index in out + 1
-	for _, a := range h.actions {
+	for _, a := range acts {
 		kind := map[string]string{"dispatch_pause": "pause", "dispatch_resume": "pause", "breaker_open": "breaker", "breaker_close": "breaker"}[a.action]
 		if kind == "" {
 			continue

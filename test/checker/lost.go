@@ -85,7 +85,7 @@ func (h *History) cause(b *batch, ofTask, total int, byNode map[string]int) (cau
 		return "its earliest start has not come", false
 	case dispatch.paused && (dispatch.pausedUntil == 0 || dispatch.pausedUntil > h.Run.End):
 		return "dispatch is paused", false
-	case slices.ContainsFunc(h.stops(), func(p span) bool { return p.of != "dispatch" && p.to >= h.Run.End && h.stopped(p.of, b, "") }):
+	case h.stoppedAtEnd(b, ""):
 		return "its group is paused, or its breaker is open", false
 	case h.afterLatest(b.schedule):
 		return "it is scheduled after latest_schedule_time", false
@@ -96,6 +96,9 @@ func (h *History) cause(b *batch, ofTask, total int, byNode map[string]int) (cau
 	}
 	usable := 0
 	for name, n := range h.nodes {
+		if h.stoppedAtEnd(b, name) {
+			continue
+		}
 		listed := slices.Contains(strings.Split(b.nodes, "\n"), name)
 		if n.lost || n.stopped || b.nodes != "" && !listed || b.nodes == "" && n.pool != b.pool || n.slots < max(1, b.slots) {
 			continue
@@ -109,6 +112,11 @@ func (h *History) cause(b *batch, ofTask, total int, byNode map[string]int) (cau
 		return "no node may take it", false
 	}
 	return "all nodes that may take it are full", false
+}
+
+// stoppedAtEnd tells whether a pause or a breaker still keeps a batch from a node; no node: from all of them.
+func (h *History) stoppedAtEnd(b *batch, node string) bool {
+	return slices.ContainsFunc(h.stops(), func(p span) bool { return p.of != "dispatch" && p.to >= h.Run.End && h.stopped(p.of, b, node) })
 }
 
 // afterLatest tells whether the setting latest_schedule_time, which is business time, keeps a batch waiting.

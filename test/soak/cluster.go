@@ -294,10 +294,12 @@ func (c *cluster) stopServers() {
 	}
 }
 
-// unfinished tells how many batches could still do something: run, or be placed now.
+// unfinished tells how many batches could still do something: run, or be placed now. A breaker that opened by itself is not
+// closed by anybody, and has no end.
 func (c *cluster) unfinished(ctx context.Context, until int64) (n int, err error) {
 	err = c.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM task_work b JOIN task t ON t.id = b.task_id WHERE b.state IN (1, 2)
-		OR b.state = 0 AND b.unmet = 0 AND b.held = 0 AND b.schedule_time <= ? AND t.enabled = 1 AND t.deleted_at IS NULL`, until).Scan(&n)
+		OR b.state = 0 AND b.unmet = 0 AND b.held = 0 AND b.schedule_time <= ? AND t.enabled = 1 AND t.deleted_at IS NULL
+		AND NOT EXISTS (SELECT 1 FROM dispatch_stop s WHERE s.kind = 2 AND s.scope = 3 AND s.name = t.name AND s.ends_at IS NULL)`, until).Scan(&n)
 	return n, err
 }
 

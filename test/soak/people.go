@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -45,7 +46,7 @@ type habit struct {
 }
 
 var habits = []habit{
-	{"execute", 10, func(p *people, _ context.Context) []string { return []string{"execute", p.task().name} }},
+	{"execute", 8, func(p *people, _ context.Context) []string { return []string{"execute", p.task().name} }},
 	{"cold-start", 4, func(p *people, _ context.Context) []string {
 		now := time.UnixMilli(p.c.business(time.Now().UnixMilli()))
 		return []string{"cold-start", "--period", "hour", "--task", p.taskOf("hour").name, "--only", []string{"missing", "failed", "all"}[p.r.IntN(3)], "--yes",
@@ -72,7 +73,7 @@ var habits = []habit{
 		}
 		return nil
 	}},
-	{"apply", 10, func(p *people, _ context.Context) []string {
+	{"apply", 7, func(p *people, _ context.Context) []string {
 		t := p.task()
 		if p.disabled[t.name] { // the file would enable it again
 			return nil
@@ -96,7 +97,7 @@ var habits = []habit{
 		}
 		return nil
 	}},
-	{"third-party", 20, func(p *people, ctx context.Context) []string {
+	{"third-party", 12, func(p *people, ctx context.Context) []string {
 		var code, no string
 		if p.c.db.QueryRowContext(ctx, "SELECT t.code, t.batch_no FROM tthird_data t JOIN task_work b ON b.id = t.batch_id WHERE t.state = 0 AND b.state = 0 ORDER BY RAND() LIMIT 1").Scan(&code, &no) != nil {
 			return nil
@@ -114,12 +115,56 @@ var habits = []habit{
 		p.paused = false
 		return []string{"resume"}
 	}},
+	{"pause-some", 1, func(p *people, _ context.Context) []string { // a group or a node
+		what := []string{"--group", "soak"}
+		if p.r.IntN(3) > 0 {
+			what = []string{"--node", p.c.workers[p.r.IntN(len(p.c.workers))].name}
+		}
+		return append([]string{"pause", "--reason", "somebody wants to look", "--until", p.in(5 * time.Minute)}, what...)
+	}},
+	{"breaker", 2, func(p *people, _ context.Context) []string {
+		if name := p.task().name; p.r.IntN(3) > 0 {
+			return []string{"breaker", "open", "--reason", "it does harm", "--until", p.in(15 * time.Minute), "--task", name}
+		} else if p.r.IntN(2) == 0 {
+			return []string{"breaker", "close", "--task", name}
+		}
+		return []string{"breaker", "close", "--group", "soak"}
+	}},
+	{"run-now", 2, func(p *people, ctx context.Context) []string {
+		if p.r.IntN(4) == 0 {
+			return []string{"run-now", p.task().name}
+		}
+		return p.batch(ctx, "state = 0", "run-now")
+	}},
+	{"force-success", 2, func(p *people, ctx context.Context) []string {
+		args := p.batch(ctx, "(state = 0 OR state = 3 AND finish_state <> 1) AND latest = 1", "force-success", "--yes")
+		if args != nil {
+			args = append(args, "--reason", "known to be right")
+		}
+		return args
+	}},
+	{"cascade", 2, func(p *people, _ context.Context) []string {
+		return []string{"rerun", p.task().name, "--yes", "--no-wait", "--cascade", []string{"data", "logic", "both"}[p.r.IntN(3)], "--on-running", []string{"skip", "kill"}[p.r.IntN(2)],
+			"--limit", strconv.Itoa(p.r.IntN(4)), "--from", p.in(-2 * time.Hour), "--to", p.in(0)}
+	}},
+	{"campaign", 4, func(p *people, ctx context.Context) []string {
+		var id string
+		if p.c.db.QueryRowContext(ctx, "SELECT id FROM campaign WHERE state IN (2, 3, 4) ORDER BY RAND() LIMIT 1").Scan(&id) != nil {
+			return nil
+		}
+		return [][]string{{"campaign", "pause", id}, {"campaign", "resume", id}, {"campaign", "resume", id}, {"campaign", "cancel", id, "--yes"}, {"campaign", "cancel", id, "--yes", "--kill"}}[p.r.IntN(5)]
+	}},
 	{"trigger", 3, func(p *people, _ context.Context) []string {
 		return []string{"service", "trigger", []string{"generate", "dependency", "dispatch", "reschedule", "timeout", "lost-nodes"}[p.r.IntN(6)]}
 	}},
 	{"why", 5, func(p *people, ctx context.Context) []string { return p.batch(ctx, "state = 0", "why") }},
 	{"show", 4, func(p *people, ctx context.Context) []string { return p.batch(ctx, "state = 3", "batch", "show") }},
 	{"list", 4, func(*people, context.Context) []string { return []string{"batch", "list", "-o", "json"} }},
+}
+
+// in is a moment from now, in business time.
+func (p *people) in(d time.Duration) string {
+	return time.UnixMilli(p.c.business(time.Now().UnixMilli())).Add(d).Format(time.RFC3339)
 }
 
 // task is any of them.
@@ -173,17 +218,17 @@ func (p *people) tidy(ctx context.Context) error {
 	for _, q := range []struct{ ask, word, more string }{
 		{"SELECT id FROM task_work WHERE held = 1 AND state < 3", "release", ""},
 		{"SELECT name FROM task WHERE enabled = 0 AND deleted_at IS NULL", "task", "enable"},
+		{"SELECT id FROM campaign WHERE state = 4", "campaign", "resume"},
+		{"SELECT name FROM dispatch_stop WHERE kind = 1 AND scope = 1", "resume", "--group"},
+		{"SELECT name FROM dispatch_stop WHERE kind = 1 AND scope = 2", "resume", "--node"},
+		{"SELECT name FROM dispatch_stop WHERE kind = 2 AND scope = 3 AND ends_at IS NOT NULL", "breaker", "close --task"}, // those that opened by themselves stay
 	} {
 		names, err := p.c.column(ctx, q.ask)
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if q.more != "" {
-				undo(q.word, q.more, name)
-			} else {
-				undo(q.word, name)
-			}
+			undo(append(append([]string{q.word}, strings.Fields(q.more)...), name)...)
 		}
 	}
 	return errors.Join(append(wrong, p.endLasting(ctx))...)
