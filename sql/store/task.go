@@ -486,7 +486,8 @@ func savedRow(t TaskSave, definition string, firstMark capri.Instant) []any {
 // firstMark is the mark before which nobody waits for the task's batches, after an edit. An earlier one that is
 // stored stays, because batches may exist since then (a cold start, an earlier valid.from). Only an edit that moves
 // valid.from moves it later, as far as the earliest batch that exists: waiting for intervals that a mistyped year
-// once promised would never end.
+// once promised would never end. A batch stands for its interval, whose end is at most minutes before its mark and after
+// the mark before it; its schedule_time may be much later, for an execution is scheduled when it is asked for.
 func (tx *Tx) firstMark(old storedTask, validFrom capri.Instant) (capri.Instant, error) {
 	first := cmp.Or(validFrom, old.createdAt)
 	if first <= old.firstMark || validFrom == old.validFrom {
@@ -494,7 +495,7 @@ func (tx *Tx) firstMark(old storedTask, validFrom capri.Instant) (capri.Instant,
 	}
 	for _, table := range []string{"task_work", archiveTable} {
 		var earliest capri.Instant
-		if _, err := one(tx.ctx, tx.tx, sq.Select("MIN(schedule_time)").From(table).Where(sq.Eq{"task_id": int64(old.id)}), instant{&earliest}); err != nil {
+		if _, err := one(tx.ctx, tx.tx, sq.Select("MIN(data_end)").From(table).Where(sq.Eq{"task_id": int64(old.id)}), instant{&earliest}); err != nil {
 			return 0, err
 		}
 		if earliest != 0 {

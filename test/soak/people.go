@@ -54,7 +54,7 @@ var habits = []habit{
 	}},
 	{"rerun", 5, func(p *people, _ context.Context) []string {
 		now := time.UnixMilli(p.c.business(time.Now().UnixMilli()))
-		return []string{"rerun", p.task().name, "--yes", "--wait", "5s", "--only", []string{"all", "failed", "missing"}[p.r.IntN(3)], "--on-running", []string{"fail", "skip", "kill"}[p.r.IntN(3)], "--from", now.Add(-3 * time.Hour).Format(time.RFC3339), "--to", now.Format(time.RFC3339)}
+		return []string{"rerun", p.task().name, "--yes", "--no-wait", "--only", []string{"all", "failed", "missing"}[p.r.IntN(3)], "--on-running", []string{"fail", "skip", "kill"}[p.r.IntN(3)], "--from", now.Add(-3 * time.Hour).Format(time.RFC3339), "--to", now.Format(time.RFC3339)}
 	}},
 	{"kill", 10, func(p *people, ctx context.Context) []string {
 		return p.batch(ctx, "state IN (1, 2) AND task_id NOT IN (SELECT id FROM task WHERE name LIKE '"+lastingShape+"%')", "kill", "--yes")
