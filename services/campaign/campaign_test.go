@@ -2,6 +2,8 @@ package campaign_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -284,6 +286,110 @@ func TestCancelling_does_not_undo_what_has_started_once(t *testing.T) {
 	require.Equal(t, capri.Killed, w.Latest("raw", "20261119").FinishState)
 	require.Equal(t, b.ID, w.Latest("raw", "20261119").ID)
 	require.Equal(t, capri.CampaignCancelled, w.campaign(p.ID).State)
+}
+
+// heldBack are those of some batches that campaigns hold back.
+func heldBack(w *world, ids ...capri.BatchID) []capri.BatchID {
+	w.t.Helper()
+	holding, err := w.Store.HoldingCampaigns(w.Ctx, ids)
+	require.NoError(w.t, err)
+	return slices.Collect(maps.Keys(holding))
+}
+
+// What somebody does to one batch is more than what a campaign wants with it; the campaign goes on around it.
+func TestAnAct_on_a_batch_of_a_campaign_stands_whatever_becomes_of_the_campaign(t *testing.T) {
+	who := actiontest.Who
+	acts := map[string]func(w *world, b capri.BatchID) error{
+		"run now": func(w *world, b capri.BatchID) error {
+			_, err := w.Actions.RunNow(w.Ctx, who, []capri.BatchID{b}, "urgent")
+			return err
+		},
+		"force success": func(w *world, b capri.BatchID) error {
+			_, err := w.Actions.ForceSuccess(w.Ctx, who, []capri.BatchID{b}, "known to be right")
+			return err
+		},
+		"hold": func(w *world, b capri.BatchID) error {
+			_, err := w.Actions.Hold(w.Ctx, who, []capri.BatchID{b}, "a look")
+			return err
+		},
+		"kill": func(w *world, b capri.BatchID) error {
+			_, err := w.Actions.Kill(w.Ctx, who, []capri.BatchID{b}, "")
+			return err
+		},
+	}
+	for _, released := range []bool{false, true} { // is it a batch that the campaign had released before
+		for act, do := range acts {
+			for _, then := range []string{"nothing", "pause", "cancel"} {
+				t.Run(fmt.Sprintf("%s, released %t, %s", act, released, then), func(t *testing.T) {
+					each(t, func(w *world) {
+						t := w.t
+						w.life("2026-11-20", "2026-11-20")
+						old := w.Latest("left", "20261119").ID
+						p := w.Rerun(rerun("raw", "both", func(r *action.RerunRequest) { r.Limit = map[bool]int{true: 0, false: 1}[released] }))
+						b := w.Latest("left", "20261119")
+						require.NotEqual(t, old, b.ID)
+						require.Equal(t, !released, slices.Contains(heldBack(w, b.ID), b.ID))
+						require.NoError(t, do(w, b.ID))
+						switch then {
+						case "pause":
+							_, err := w.Actions.PauseCampaign(w.Ctx, who, p.ID, "")
+							require.NoError(t, err)
+						case "cancel":
+							_, err := w.Actions.CancelCampaign(w.Ctx, who, p.ID, false, "")
+							require.NoError(t, err)
+						}
+						w.Campaigns()
+						w.look()
+						now, order := w.Batch(b.ID), []string{}
+						switch act {
+						case "run now":
+							require.Equal(t, capri.Waiting, now.State)
+							require.Zero(t, now.Unmet, "it may start at once")
+							require.Contains(t, w.ready(), "left 20261119 1")
+						case "force success":
+							require.Equal(t, capri.Success, now.FinishState)
+							require.True(t, now.Latest)
+						case "kill":
+							require.Equal(t, capri.Killed, now.FinishState)
+							require.True(t, now.Latest, "it was ended by a person, and nobody undid it")
+						case "hold":
+							require.NotContains(t, w.ready(), "left 20261119 1")
+							require.Equal(t, then == "cancel", w.Latest("left", "20261119").ID == old, "what had not started is undone by a cancel")
+						}
+						order = append(order, w.work()...)
+						if then == "pause" {
+							_, err := w.Actions.ResumeCampaign(w.Ctx, who, p.ID, "")
+							require.NoError(t, err)
+							order = append(order, w.work()...)
+						}
+						if act == "hold" && then != "cancel" {
+							_, err := w.Actions.Release(w.Ctx, who, []capri.BatchID{b.ID}, "")
+							require.NoError(t, err)
+							order = append(order, w.work()...)
+						}
+						twice := slices.Clone(order)
+						slices.Sort(twice)
+						require.Len(t, slices.Compact(twice), len(order), "each runs once: %v", order)
+						require.Equal(t, act == "run now" || act == "hold" && then != "cancel", slices.Contains(order, "left 20261119 1"), "%v", order)
+						if act == "kill" && then != "cancel" { // its child has a reason to wait, and the campaign with it
+							require.Equal(t, capri.Waiting, w.Latest("end", "20261119").State)
+							again, err := w.Actions.Execute(w.Ctx, who, action.ExecuteRequest{Task: "left", Interval: "20261119"})
+							require.NoError(t, err)
+							w.look()
+							w.Finish(again.ID, store.Succeeded)
+							w.work()
+						}
+						for _, task := range []string{"raw", "clean", "right", "end"} {
+							require.Equal(t, capri.Success, w.Latest(task, "20261119").FinishState, task)
+							require.Equal(t, map[bool]int{true: 0, false: 1}[then == "cancel"], w.Latest(task, "20261119").RunNo, task)
+						}
+						require.Equal(t, map[bool]capri.CampaignState{true: capri.CampaignCancelled, false: capri.CampaignDone}[then == "cancel"], w.campaign(p.ID).State)
+						require.Empty(t, heldBack(w, b.ID))
+					})
+				})
+			}
+		}
+	}
 }
 
 func TestALimit_is_never_exceeded_through_pauses_and_goes_in_the_order_that_was_asked_for(t *testing.T) {

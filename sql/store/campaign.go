@@ -572,8 +572,10 @@ const byHold = "CASE WHEN w.kinds & 64 = 0 THEN 0 ELSE 1 END"
 
 func (r locked) byHold() int { return bit(r.Kinds&kindHeldBack != 0) }
 
-// holdBack makes locked, unstarted batches wait for the campaign: one condition more.
+// holdBack makes locked, unstarted batches wait for the campaign: one condition more. No condition counts for a batch of
+// which somebody said "run now": it goes, and the campaign around it.
 func (tx *Tx) holdBack(rows []locked, why string) error {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return r.RunNow })
 	if len(rows) == 0 {
 		return nil
 	}
@@ -914,10 +916,11 @@ func (s *Store) OpenItems(ctx context.Context, id capri.CampaignID) (map[capri.I
 // and the run before it counts again, with all that rested on it; what was there before waits on by itself. What has
 // started goes on, or is killed where that was asked for. It returns how many it undid, and 0 where nothing is left to.
 func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (undone int, err error) {
-	// What has started once is not undone, though it waits for another attempt: it may have written half of its output.
+	// What has started once is not undone, though it waits for another attempt: it may have written half of its output. Nor
+	// is what somebody said is to run now, whatever is in its way.
 	q := sq.Select(itemColumns...).From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").
 		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{1, 2, 3}}).
-		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses = 0))").OrderBy("i.seq DESC").Limit(uint64(s.itemChunk()))
+		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(s.itemChunk()))
 	var items []capri.CampaignItem
 	err = query(ctx, s.read, q, func(r *sql.Rows) error {
 		i, err := scanItem(r)
@@ -948,7 +951,7 @@ func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campai
 				continue
 			case it.Action == capri.ItemLeftWaiting:
 				done, back = append(done, it), append(back, r)
-			case r.Failures+r.Losses > 0:
+			case r.Failures+r.Losses > 0, r.RunNow:
 				continue
 			default:
 				done, gone = append(done, it), append(gone, r)
