@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
@@ -259,7 +260,9 @@ func idIn[T ~int64](column string, ids []T) sq.Sqlizer {
 // placed in the order of their ids. A range is one walk along the key where a list is a search for each id. On a server it
 // locks the row behind it as well; since everybody locks in the order of the ids, that is a short wait and no ring.
 func (tx *Tx) among(column string, rows []locked) sq.Sqlizer {
-	if n := len(rows); n > 1 && rows[n-1].ID-rows[0].ID == capri.BatchID(n-1) {
+	ascend := func(a, b locked) int { return cmp.Compare(a.ID, b.ID) }
+	// Of rows in another order, as a campaign releases them, first and last say nothing of those between them.
+	if n := len(rows); n > 1 && rows[n-1].ID-rows[0].ID == capri.BatchID(n-1) && slices.IsSortedFunc(rows, ascend) {
 		return sq.Expr(fmt.Sprintf("%s BETWEEN %d AND %d", column, rows[0].ID, rows[n-1].ID))
 	}
 	return idIn(column, idsOf(rows))

@@ -107,3 +107,12 @@ func (s *Store) CampaignListText(ctx context.Context, f BatchFilter) sq.Sqlizer 
 
 // ChangesText is what a process asks once a second while somebody follows along.
 func ChangesText(after int64) sq.SelectBuilder { return changesQuery(after, 5000) }
+
+// Among is the condition by which batches are changed together.
+func Among(ids ...capri.BatchID) string {
+	rows := make([]locked, len(ids))
+	for i, id := range ids {
+		rows[i].ID = id
+	}
+	return (*Tx)(nil).amongText("id", rows)
+}

@@ -408,7 +408,7 @@ func TestFirstMark_is_where_validity_begins_or_the_name_was_made_or_an_earlier_b
 
 		_, err := db.Store.DB().Exec(`INSERT INTO task_work (id, task_id, task_version, period, batch_no, run_no, latest, origin, schedule_time, data_start, data_end,
 			create_time, state, finish_state, unmet, kinds, not_before, priority, slots, memory_mb, concurrency, pool, strategy)
-			VALUES (1, ?, 1, 3, '20261101', 0, 1, 4, ?, 0, 0, 0, 0, 0, 0, 0, 0, 5, 1, 0, 1, 'default', 'random')`, int64(id), int64(start.Add(-18*day)))
+			VALUES (1, ?, 1, 3, '20261101', 0, 1, 2, ?, 0, ?, 0, 0, 0, 0, 0, 0, 5, 1, 0, 1, 'default', 'random')`, int64(id), int64(start), int64(start.Add(-18*day)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -585,3 +585,10 @@ func (w *walk) check() {
 		require.Equal(t, 1, n, "%v has one run that counts", key)
 	}
 }
+
+func TestBatches_are_changed_as_a_range_only_where_they_are_one(t *testing.T) {
+	require.Equal(t, "id BETWEEN 10 AND 12", store.Among(10, 11, 12))
+	for _, ids := range [][]capri.BatchID{{10, 30, 12}, {10, 13}, {12, 11, 10}, {10, 9, 12}} {
+		require.NotContains(t, store.Among(ids...), "BETWEEN", "%v", ids)
+	}
+}
