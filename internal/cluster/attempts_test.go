@@ -47,6 +47,14 @@ func TestOne_at_a_time_when_a_worker_is_cut_off_and_comes_back(t *testing.T) {
 			specs = append(specs, cluster.Spec(fmt.Sprintf("w%d", i), witnessed(c.Root), nil))
 		}
 		c.Apply(specs...)
+		c.Wait(func() string {
+			nodes, err := db.Store.Nodes(t.Context())
+			require.NoError(t, err)
+			if len(nodes) < 2 {
+				return "both nodes"
+			}
+			return ""
+		})
 		c.ColdStart(capri.Day, day)
 		off := c.Workers[0]
 		var cut []string
