@@ -380,14 +380,14 @@ func (w *matrixWorld) ask(c caller, route string, rule auth.Rule) (code int, req
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	request = fmt.Sprintf("%s-%d", c.name, w.Clock.Now())
-	req.Header.Set("X-Request-Id", request)
+	req.Header.Set("X-Request-ID", request)
 	rec := httptest.NewRecorder()
 	if h.stream {
 		w.handler.ServeHTTP(leaving{rec, cancel}, req)
 	} else {
 		w.handler.ServeHTTP(rec, req)
 	}
-	assert.Equal(w.t, request, rec.Header().Get("X-Request-Id"))
+	assert.Equal(w.t, request, rec.Header().Get("X-Request-ID"))
 	if rec.Code >= 400 && rec.Header().Get("Content-Type") == "application/problem+json" {
 		assert.Contains(w.t, rec.Body.String(), `"request_id":"`+request+`"`, "%s as %s", route, c.name)
 	}

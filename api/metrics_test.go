@@ -35,7 +35,9 @@ func TestDocsMetrics_lists_exactly_the_metrics_there_are(t *testing.T) {
 		listed = append(listed, string(m[1]))
 	}
 	assert.Equal(t, api.MetricNames(), listed)
-	for _, m := range regexp.MustCompile(`capri_[a-z_]+`).FindAllString(string(text[bytes.Index(text, []byte("## Alert rules")):]), -1) {
+	_, alertRules, found := bytes.Cut(text, []byte("## Alert rules"))
+	require.True(t, found)
+	for _, m := range regexp.MustCompile(`capri_[a-z_]+`).FindAllString(string(alertRules), -1) {
 		assert.True(t, slices.ContainsFunc(listed, func(n string) bool { return m == n || m == n+"_bucket" || m == n+"_count" }), "a rule asks for %s", m)
 	}
 }

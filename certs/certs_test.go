@@ -20,7 +20,15 @@ import (
 	"capri/internal/testenv"
 )
 
-func newServer(t *testing.T, f ServerFiles) (*Server, *httptest.Server, *bytes.Buffer, *time.Time) {
+// testServer answers with the protocol that it was asked by.
+type testServer struct {
+	*httptest.Server
+	certs *Server
+	log   *bytes.Buffer
+	now   *time.Time
+}
+
+func newServer(t *testing.T, f ServerFiles) testServer {
 	t.Helper()
 	var log bytes.Buffer
 	s, err := NewServer(f, slog.New(slog.NewTextHandler(&log, nil)))
@@ -32,7 +40,7 @@ func newServer(t *testing.T, f ServerFiles) (*Server, *httptest.Server, *bytes.B
 	srv.TLS = s.Config()
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	return s, srv, &log, &now
+	return testServer{srv, s, &log, &now}
 }
 
 func dial(t *testing.T, srv *httptest.Server, f Files) (names []string, err error) {
@@ -54,7 +62,8 @@ func dial(t *testing.T, srv *httptest.Server, f Files) (names []string, err erro
 func TestAServer_takes_new_files_without_a_restart_and_keeps_the_old_while_they_are_wrong(t *testing.T) {
 	ca := testenv.NewCA(t)
 	cert, key := ca.Issue(t, "live", "127.0.0.1", "first.example.org")
-	_, srv, log, now := newServer(t, ServerFiles{Cert: cert, Key: key})
+	made := newServer(t, ServerFiles{Cert: cert, Key: key})
+	srv, log, now := made.Server, made.log, made.now
 	client := Files{CA: ca.File}
 	names, err := dial(t, srv, client)
 	require.NoError(t, err)
@@ -93,7 +102,7 @@ func TestAServer_takes_new_files_without_a_restart_and_keeps_the_old_while_they_
 func TestAClient_checks_who_answers(t *testing.T) {
 	ca, other := testenv.NewCA(t), testenv.NewCA(t)
 	cert, key := ca.Issue(t, "srv", "db.example.org")
-	_, srv, _, _ := newServer(t, ServerFiles{Cert: cert, Key: key})
+	srv := newServer(t, ServerFiles{Cert: cert, Key: key}).Server
 	_, err := dial(t, srv, Files{CA: ca.File})
 	require.ErrorContains(t, err, "127.0.0.1", "it is for another name")
 	_, err = dial(t, srv, Files{CA: other.File, ServerName: "db.example.org"})
@@ -110,7 +119,7 @@ func TestAClient_checks_who_answers(t *testing.T) {
 func TestAServer_with_a_client_CA_lets_in_nobody_without_its_certificate(t *testing.T) {
 	ca, people := testenv.NewCA(t), testenv.NewCA(t)
 	cert, key := ca.Issue(t, "srv", "127.0.0.1")
-	_, srv, _, _ := newServer(t, ServerFiles{Cert: cert, Key: key, ClientCA: people.File})
+	srv := newServer(t, ServerFiles{Cert: cert, Key: key, ClientCA: people.File}).Server
 	_, err := dial(t, srv, Files{CA: ca.File})
 	require.Error(t, err)
 	strangeCert, strangeKey := ca.Issue(t, "stranger")
@@ -124,7 +133,8 @@ func TestAServer_with_a_client_CA_lets_in_nobody_without_its_certificate(t *test
 func TestTLS_1_1_is_refused_and_HTTP_2_is_spoken(t *testing.T) {
 	ca := testenv.NewCA(t)
 	cert, key := ca.Issue(t, "srv", "127.0.0.1")
-	s, srv, _, _ := newServer(t, ServerFiles{Cert: cert, Key: key})
+	made := newServer(t, ServerFiles{Cert: cert, Key: key})
+	s, srv := made.certs, made.Server
 	c, err := Client(Files{CA: ca.File})
 	require.NoError(t, err)
 	assert.Equal(t, uint16(tls.VersionTLS12), c.MinVersion)
@@ -175,7 +185,7 @@ func TestWrongFiles_are_named_and_never_shown(t *testing.T) {
 func TestConnections_that_are_no_TLS_are_dropped(t *testing.T) {
 	ca := testenv.NewCA(t)
 	cert, key := ca.Issue(t, "srv", "127.0.0.1")
-	_, srv, _, _ := newServer(t, ServerFiles{Cert: cert, Key: key})
+	srv := newServer(t, ServerFiles{Cert: cert, Key: key}).Server
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()

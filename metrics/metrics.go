@@ -51,18 +51,18 @@ func Write(w io.Writer, families []Family) error {
 	for _, f := range families {
 		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", f.Name, helpText.Replace(f.Help), f.Name, f.Type)
 		for _, s := range f.Samples {
-			b.WriteString(f.Name + s.Suffix)
+			_, _ = b.WriteString(f.Name + s.Suffix) // Flush tells
 			for i := 0; i+1 < len(s.Labels); i += 2 {
 				open := ","
 				if i == 0 {
 					open = "{"
 				}
-				b.WriteString(open + s.Labels[i] + `="` + labelValue.Replace(strings.ToValidUTF8(s.Labels[i+1], "?")) + `"`)
+				_, _ = b.WriteString(open + s.Labels[i] + `="` + labelValue.Replace(strings.ToValidUTF8(s.Labels[i+1], "?")) + `"`)
 			}
 			if len(s.Labels) > 1 {
-				b.WriteByte('}')
+				_ = b.WriteByte('}')
 			}
-			b.WriteString(" " + number(s.Value) + "\n")
+			_, _ = b.WriteString(" " + number(s.Value) + "\n")
 		}
 	}
 	return b.Flush()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"capri"
@@ -67,7 +68,7 @@ func (b *Bench) list(ctx context.Context, d *db) error {
 		if r.IntN(20) == 0 {
 			latest = nil
 		}
-		rows = append(rows, []any{id, task, 1, period, fmt.Sprint(id), 0, latest, 0, at, at - 24*3600_000, at, at, state, end, 0, 0, at, 5, 1, 0, 1, "default", "least_loaded", node, finish})
+		rows = append(rows, []any{id, task, 1, period, strconv.FormatInt(int64(id), 10), 0, latest, 0, at, at - 24*3600_000, at, at, state, end, 0, 0, at, 5, 1, 0, 1, "default", "least_loaded", node, finish})
 		if finished++; len(rows) == cap(rows) {
 			flush()
 		}
