@@ -176,7 +176,6 @@ func TestBadInput_is_answered_with_the_field(t *testing.T) {
 		{"why of an id that is not there", "GET", "/batches/999/why", "", 404, ""},
 		{"a log of an id that is not there", "GET", "/batches/999/logs", "", 404, ""},
 		{"batches of a task that is not there", "GET", "/batches?task=nothing", "", 404, ""},
-		{"two kinds of ranges", "GET", "/batches?by_data=true&by_finish=true", "", 422, "by_finish"},
 		{"states and finish states in one", "GET", "/batches?state=running,failed", "", 422, "state"},
 		{"a period that is none", "GET", "/batches?period=year", "", 422, "period"},
 		{"an unknown period of tasks", "GET", "/tasks?period=year", "", 422, "period"},

@@ -31,10 +31,9 @@ type batchesInput struct {
 	Department  string   `query:"department" maxLength:"200" doc:"the owner's"`
 	Node        string   `query:"node" maxLength:"200"`
 	Campaign    int64    `query:"campaign" minimum:"1" doc:"what runs for this campaign"`
-	From        string   `query:"from" maxLength:"100" doc:"on schedule_time; with by_data on data intervals, with by_finish on finish_time"`
+	From        string   `query:"from" maxLength:"100" doc:"on schedule_time; with by_data on data intervals"`
 	To          string   `query:"to" maxLength:"100" doc:"included (a bare date: all of it); with by_data excluded"`
-	ByData      bool     `query:"by_data" doc:"the range and the order are of the data's interval"`
-	ByFinish    bool     `query:"by_finish" doc:"the range and the order are of finish_time"`
+	ByData      bool     `query:"by_data" doc:"the range and the order are of the data's interval; refused where more than 100,000 batches meet each other filter"`
 	Order       string   `query:"order" enum:"newest,oldest" default:"newest" doc:"which comes first"`
 	Late        bool     `query:"late"`
 	AllRuns     bool     `query:"all_runs" doc:"not only the latest run of each batch_no"`
@@ -121,13 +120,8 @@ func (s *server) batchFilter(ctx context.Context, in *batchesInput) (store.Batch
 
 // timeRange reads from and to; each may be left out.
 func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) (err error) {
-	switch {
-	case in.ByData && in.ByFinish:
-		return capri.Invalid("by_finish", "true", "one of by_data and by_finish")
-	case in.ByData:
+	if in.ByData {
 		f.Order.Of = store.ByData
-	case in.ByFinish:
-		f.Order.Of = store.ByFinish
 	}
 	if in.From != "" {
 		if f.From, err = s.instant("from", in.From); err != nil {

@@ -144,7 +144,7 @@ func (c *Client) Plan(ctx context.Context, task, from, to string, limit int) ([]
 
 func (c *Client) Batches(ctx context.Context, b wire.Batches) ([]wire.Batch, error) {
 	q := values("task", b.Task, "state", b.State, "finish_state", b.FinishState, "period", b.Period, "group", b.Group, "owner", b.Owner, "department", b.Department,
-		"node", b.Node, "campaign", number(b.Campaign), "from", b.From, "to", b.To, "by_data", truth(b.ByData), "by_finish", truth(b.ByFinish), "late", truth(b.Late), "all_runs", truth(b.AllRuns),
+		"node", b.Node, "campaign", number(b.Campaign), "from", b.From, "to", b.To, "by_data", truth(b.ByData), "late", truth(b.Late), "all_runs", truth(b.AllRuns),
 		"archived", truth(b.Archived))
 	if b.Oldest {
 		q.Set("order", "oldest")

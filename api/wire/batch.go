@@ -139,7 +139,6 @@ type Batches struct {
 	Campaign    capri.CampaignID // what runs for it
 	From, To    string
 	ByData      bool // range and order are of the data's interval
-	ByFinish    bool // range and order are of finish_time
 	Oldest      bool // first
 	Late        bool
 	AllRuns     bool

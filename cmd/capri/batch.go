@@ -46,7 +46,6 @@ func newBatchList(a *app) *cobra.Command {
 	fl.StringVar(&f.From, "from", "", "scheduled at or after")
 	fl.StringVar(&f.To, "to", "", "scheduled at or before; a bare date is all of it")
 	fl.BoolVar(&f.ByData, "by-data", false, "the range is on data intervals, its end excluded")
-	fl.BoolVar(&f.ByFinish, "by-finish", false, "the range is on when they ended")
 	fl.BoolVar(&f.Oldest, "oldest", false, "the oldest first")
 	fl.BoolVar(&f.Late, "late", false, "late ones only")
 	fl.BoolVar(&f.AllRuns, "all-runs", false, "every run of a batch_no, not only the latest")

@@ -100,8 +100,6 @@ func (b *Bench) list(ctx context.Context, d *db) error {
 		{"rare node", func(f *store.BatchFilter) { f.Node = "rare" }},
 		{"late", func(f *store.BatchFilter) { f.Late = true }},
 		{"range", func(f *store.BatchFilter) { f.From, f.To = ago(60), ago(50) }},
-		{"data", func(f *store.BatchFilter) { f.Order.Of, f.From, f.To = store.ByData, ago(60), ago(50) }},
-		{"finish", func(f *store.BatchFilter) { f.Order.Of, f.From, f.To = store.ByFinish, ago(60), ago(50) }},
 		{"all runs", func(f *store.BatchFilter) { f.AllRuns = true }},
 		{"oldest", func(f *store.BatchFilter) { f.Order.Oldest = true }},
 	}

@@ -280,9 +280,8 @@ func (s *Store) reachesBack(ctx context.Context, f BatchFilter) (bool, error) {
 	if _, err := one(ctx, s.read, sq.Select("MAX(schedule_time)").From(archiveTable), &newest); err != nil {
 		return false, err
 	}
-	// A batch is scheduled when its data's interval has ended, so its beginning is before that, too; but it may have ended at
-	// any time after.
-	return newest.Valid && (f.Order.Of == ByFinish || f.From <= capri.Instant(newest.Int64)), nil
+	// A batch is scheduled when its data's interval has ended, so its beginning is before that, too.
+	return newest.Valid && f.From <= capri.Instant(newest.Int64), nil
 }
 
 func containsState(states []capri.State, s capri.State) bool {

@@ -80,14 +80,18 @@ func (s *Store) BatchesOfFew(ctx context.Context, f BatchFilter, few int) ([]Bat
 	return s.batches(ctx, f, few)
 }
 
-// ListTexts are the statements of a list by each of its accesses, and the one that walks its time.
+// ListTexts are the statements of a list by each of its accesses, and of the one that walks schedule_time.
 func (s *Store) ListTexts(ctx context.Context, f BatchFilter) (map[string][]sq.Sqlizer, error) {
 	l := &batchList{BatchFilter: f, s: s, few: few}
 	if err := l.where(ctx); err != nil {
 		return nil, err
 	}
 	out := map[string][]sq.Sqlizer{}
-	for _, a := range append(l.accesses(), l.inTime()) {
+	all := l.accesses()
+	if f.Order.Of == BySchedule {
+		all = append(all, l.inTime())
+	}
+	for _, a := range all {
 		out[a.index] = []sq.Sqlizer{l.page("task_work", &a)}
 		for _, some := range a.counted {
 			out[a.index] = append(out[a.index], l.counting(a, some, few))

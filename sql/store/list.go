@@ -17,17 +17,21 @@ import (
 // for, so how the database goes about it is chosen here and not by its optimizer, whose statistics are of yesterday:
 //
 //	walk   an index whose entries come in the list's order; stops when the page is full. Each access below that can give
-//	       that order is one walk per value (of a task, a finish state, a node's states), merged.
+//	       that order is one walk per value (of a finish state, a node's states, a period), merged.
 //	sort   the entries of a rare value, all of them, where no index has the order.
 //
 // Every filter that has an index is an access. Which one is taken is decided by counting each, up to few: the rarest wins,
 // since walking or sorting it reads no more than that. Where all are frequent, a page is full soon on the one that walks.
 // The batches of a campaign are read by the ids that its items have, and sorted: no more than a campaign has is read.
+// A list by data has no index: it sorts what its rarest filter gives, and is refused where that is more than sortable.
 //
 // Only ids are found this way, mostly without touching a row; the rows of the page are read by id.
 
 // few is how many entries of an index may be read for a page, and the most that a filter is counted to.
 const few = 10_000
+
+// sortable is how many entries a list by data may sort.
+const sortable = 10 * few
 
 // mostTasks is how many tasks a filter may name one by one; a larger group is asked of each row's task.
 const (
@@ -48,14 +52,9 @@ type BatchTime int
 const (
 	BySchedule BatchTime = iota // schedule_time
 	ByData                      // the beginning of its data
-	ByFinish                    // finish_time, of those that have ended
 )
 
-var batchTimes = [...]struct{ column, index string }{
-	BySchedule: {"w.schedule_time", "task_work_schedule"},
-	ByData:     {"w.data_start", "task_work_data"},
-	ByFinish:   {"w.finish_time", "task_work_finished"},
-}
+var batchTimes = [...]string{BySchedule: "w.schedule_time", ByData: "w.data_start"}
 
 // BatchPosition is a place in a list.
 type BatchPosition struct {
@@ -87,7 +86,7 @@ type BatchFilter struct {
 
 // Position is a batch's place in a list of an order.
 func (o BatchOrder) Position(b *capri.Batch) BatchPosition {
-	return BatchPosition{[...]capri.Instant{b.ScheduleTime, b.DataStart, b.FinishTime}[o.Of], b.ID}
+	return BatchPosition{[...]capri.Instant{b.ScheduleTime, b.DataStart}[o.Of], b.ID}
 }
 
 func (o BatchOrder) compare(a, b BatchPosition) int {
@@ -200,7 +199,7 @@ func (l *batchList) where(ctx context.Context) error {
 
 // bound says between which times, and from where on.
 func (l *batchList) bound() {
-	column := batchTimes[l.Order.Of].column
+	column := batchTimes[l.Order.Of]
 	add := func(when bool, text string, args ...any) {
 		if when {
 			l.bounds = append(l.bounds, sq.Expr(text, args...))
@@ -213,7 +212,6 @@ func (l *batchList) bound() {
 	} else {
 		add(l.To != 0, column+" <= ?", int64(l.To))
 	}
-	add(l.Order.Of == ByFinish, column+" IS NOT NULL")
 	if l.After.ID != 0 {
 		op := "<"
 		if l.Order.Oldest {
@@ -273,19 +271,11 @@ func likePattern(name string) string {
 	return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_", "*", "%").Replace(name)
 }
 
-// endsOf lists which finish states a batch of each state may have: on an unfinished one stands that it is late.
-var endsOf = [...][]capri.FinishState{
-	capri.Waiting:  unfinishedEnds,
-	capri.Assigned: unfinishedEnds,
-	capri.Running:  unfinishedEnds,
-	capri.Finished: {capri.Success, capri.Failed, capri.Killed, capri.DependencyTimeout, capri.OutputTimeout, capri.Skipped},
-}
-
+// unfinishedEnds are the finish states of what has not ended: that it is late stands on it.
 var unfinishedEnds = []capri.FinishState{capri.None, capri.DependencyTimeout, capri.OutputTimeout}
 
 // accesses are the ways to find what the filter asks for.
 func (l *batchList) accesses() []access {
-	const mostWalks = 24
 	bySchedule := l.Order.Of == BySchedule
 	states, unfinished := l.States, l.Late || len(l.States) > 0 && !slices.Contains(l.States, capri.Finished)
 	if len(states) == 0 {
@@ -296,35 +286,25 @@ func (l *batchList) accesses() []access {
 	}
 	ends := l.FinishStates
 	if len(ends) == 0 {
-		ends = append(slices.Clone(endsOf[capri.Finished]), capri.None)
+		ends = []capri.FinishState{capri.None, capri.Success, capri.Failed, capri.Killed, capri.DependencyTimeout, capri.OutputTimeout, capri.Skipped}
 		if unfinished {
 			ends = unfinishedEnds
 		}
 	}
 	var all []access
 	if l.Node != "" {
-		a := access{index: "task_work_node", inOrder: bySchedule, counted: []sq.Sqlizer{sq.Eq{"w.node": l.Node, "w.state": ints(states), "w.finish_state": ints(ends)}}}
+		a := access{index: "task_work_node", inOrder: bySchedule, counted: []sq.Sqlizer{sq.Eq{"w.node": l.Node, "w.state": ints(states)}}}
 		for _, state := range states {
-			for _, end := range ends {
-				if slices.Contains(endsOf[state], end) {
-					a.walks = append(a.walks, sq.Eq{"w.node": l.Node, "w.state": int(state), "w.finish_state": int(end)})
-				}
-			}
+			a.walks = append(a.walks, sq.Eq{"w.node": l.Node, "w.state": int(state)})
 		}
 		all = append(all, a)
 	}
 	if l.byTask {
-		a := access{index: "task_work_task", inOrder: bySchedule && len(l.tasks) <= mostWalks}
+		a := access{index: "task_work_latest"} // its entries are by batch_no
 		for _, part := range chunks(l.tasks, inList) {
 			a.counted = append(a.counted, idIn("w.task_id", part))
 		}
 		a.walks = a.counted
-		if a.inOrder {
-			a.walks = nil
-			for _, id := range l.tasks {
-				a.walks = append(a.walks, sq.Eq{"w.task_id": int64(id)})
-			}
-		}
 		all = append(all, a)
 	}
 	if len(l.FinishStates) > 0 || unfinished {
@@ -341,28 +321,20 @@ func (l *batchList) accesses() []access {
 		one("task_work_ready", false, sq.Eq{"w.state": ints(states)})
 	}
 	if l.Period != 0 {
-		one("task_work_data", l.Order.Of == ByData, sq.Eq{"w.period": int(l.Period)})
+		one("task_work_period", bySchedule, sq.Eq{"w.period": int(l.Period)})
 	}
 	return all
 }
 
-// inTime walks the list's own time.
+// inTime walks all that there is, newest or oldest first.
 func (l *batchList) inTime() access {
-	a := access{index: batchTimes[l.Order.Of].index, inOrder: true}
-	if l.Order.Of == ByData { // its index has the periods apart
-		for p := capri.Hour; p <= capri.Manual; p++ {
-			if l.Period == 0 || l.Period == p {
-				a.walks = append(a.walks, sq.Eq{"w.period": int(p)})
-			}
-		}
-	}
-	return a
+	return access{index: "task_work_schedule", inOrder: l.Order.Of == BySchedule, walks: []sq.Sqlizer{sq.Expr("w.schedule_time IS NOT NULL")}, counted: []sq.Sqlizer{sq.Expr("w.schedule_time IS NOT NULL")}}
 }
 
 // live finds a page of what is not archived.
 func (l *batchList) live(ctx context.Context) ([]BatchPosition, error) {
-	if l.byTask && len(l.tasks) == 0 || l.Order.Of == ByFinish && (l.Late || len(l.States) > 0 && !slices.Contains(l.States, capri.Finished)) {
-		return nil, nil // nobody's, or what has not ended by when it ended
+	if l.byTask && len(l.tasks) == 0 {
+		return nil, nil // nobody's
 	}
 	if l.Campaign != 0 { // its items say which
 		return l.positions(ctx, l.page("task_work", nil))
@@ -371,27 +343,30 @@ func (l *batchList) live(ctx context.Context) ([]BatchPosition, error) {
 	if len(all) == 1 && all[0].inOrder {
 		return l.positions(ctx, l.page("task_work", &all[0]))
 	}
-	// Those that have not ended are the newest rows, which are at hand: more of them are few.
 	best, rarest, walks := l.inTime(), l.few, false
+	if l.Order.Of == ByData {
+		all, rarest = append(all, best), l.sortable()
+	}
 	for _, a := range all {
-		most := rarest
-		if a.index == "task_work_ready" && !walks && l.Order.Of != BySchedule {
-			most = 5 * l.few
-		}
-		n, err := l.count(ctx, a, most)
+		n, err := l.count(ctx, a, rarest)
 		switch {
 		case err != nil:
 			return nil, err
 		case n == 0:
 			return nil, nil
-		case n < most:
+		case n < rarest:
 			best, rarest, walks = a, n, true
 		case a.inOrder && !walks: // the page is full soon on this one
 			best, walks = a, true
 		}
 	}
+	if l.Order.Of == ByData && rarest == l.sortable() {
+		return nil, capri.Invalid("by_data", "true", fmt.Sprintf("a filter that fewer than %d batches meet, such as task, group or state; or the range on schedule_time, without by_data", rarest))
+	}
 	return l.positions(ctx, l.page("task_work", &best))
 }
+
+func (l *batchList) sortable() int { return sortable / few * l.few }
 
 // count counts an access's entries, as far as most.
 func (l *batchList) count(ctx context.Context, a access, most int) (n int, err error) {
@@ -418,12 +393,12 @@ func (l *batchList) counting(a access, some sq.Sqlizer, most int) sq.Sqlizer {
 
 // page is the query of a page; without an access the database chooses.
 func (l *batchList) page(table string, a *access) sq.Sqlizer {
-	column, way := batchTimes[l.Order.Of].column, " DESC"
+	column, way := batchTimes[l.Order.Of], " DESC"
 	if l.Order.Oldest {
 		way = ""
 	}
 	q := sq.Select(column+" AS at", "w.id").From(table+" w").Where(l.bounds).Where(l.filters).OrderBy(column+way, "w.id"+way).Limit(uint64(l.Limit))
-	if l.ofTask != nil && (a == nil || a.index != "task_work_task") {
+	if l.ofTask != nil && (a == nil || a.index != "task_work_latest") {
 		q = q.Where(l.ofTask)
 	}
 	if l.Campaign != 0 {
