@@ -258,7 +258,7 @@ func TestALateChangeOfValidity_counts_archived_batches(t *testing.T) {
 		w.Task(t, func(s *capri.Spec) { s.Name, s.Valid.From = "t", "2030-01-01 00:00:00" })
 		refs, err := w.Store.ParentRefs(w.ctx)
 		require.NoError(t, err)
-		require.Equal(t, b.ScheduleTime, refs[task.ID].FirstMark, "its children still wait for what there is")
+		require.Equal(t, b.DataEnd, refs[task.ID].FirstMark, "its children still wait for the interval that there is, whenever it was asked for")
 	})
 }
 
