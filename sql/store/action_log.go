@@ -276,13 +276,10 @@ type SeenActions struct {
 
 // Actions lists actions, the newest first.
 func (s *Store) Actions(ctx context.Context, f ActionFilter) ([]Action, error) {
-	var all []Action
-	err := query(ctx, s.read, actions(f), func(r *sql.Rows) error {
-		var a Action
+	all, err := collect(ctx, s.read, actions(f), func(r *sql.Rows, a *Action) error {
 		var before, after sql.NullString
 		err := r.Scan(&a.ID, &a.At, &a.Who, &a.Kind, &a.Address, &a.Request.ID, &a.Action, &a.Target, &a.Detail, &a.TaskID, &a.Department, &before, &after)
 		a.Before, a.After = before.String, after.String
-		all = append(all, a)
 		return err
 	})
 	return all, s.fault("read the action log", err)

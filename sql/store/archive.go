@@ -127,13 +127,7 @@ func (tx *Tx) archive(rows []locked) error {
 
 // ForgetAlerts deletes at most limit alerts that were raised before an instant, the oldest first.
 func (s *Store) ForgetAlerts(ctx context.Context, lease capri.Lease, before capri.Instant, limit int) (int, error) {
-	var ids []int64
-	err := query(ctx, s.read, sq.Select("id").From("alert").Where("created_at < ?", int64(before)).OrderBy("created_at").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var id int64
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := column[int64](ctx, s.read, sq.Select("id").From("alert").Where("created_at < ?", int64(before)).OrderBy("created_at").Limit(uint64(limit)))
 	if err != nil || len(ids) == 0 {
 		return 0, s.fault("look for old alerts", err)
 	}
@@ -183,12 +177,8 @@ func (tx *Tx) refuseArchived(batches []*capri.NewBatch) error {
 // there, or do not count any more, are missing from what it returns.
 func (tx *Tx) takeFromArchived(ids []capri.BatchID, why string) (olds []locked, err error) {
 	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
-		var rows []locked
-		err := tx.query(sq.Select("id", "task_id", "batch_no", "kinds").From(archiveTable).Where(idIn("id", part)).Where("latest = 1").OrderBy("id").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows) error {
-			var old locked
-			err := r.Scan(&old.ID, &old.TaskID, &old.BatchNo, &old.Kinds)
-			rows = append(rows, old)
-			return err
+		rows, err := collect(tx.ctx, tx.tx, sq.Select("id", "task_id", "batch_no", "kinds").From(archiveTable).Where(idIn("id", part)).Where("latest = 1").OrderBy("id").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows, old *locked) error {
+			return r.Scan(&old.ID, &old.TaskID, &old.BatchNo, &old.Kinds)
 		})
 		if err != nil {
 			return nil, err

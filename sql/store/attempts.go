@@ -26,14 +26,7 @@ var busyNodesQuery = sq.Select("node", "COUNT(*)").From("task_work").Where("stat
 
 // BusyNodes tells how many batches each node has in hand, also one that is not registered any more.
 func (s *Store) BusyNodes(ctx context.Context) (map[string]int, error) {
-	busy := map[string]int{}
-	err := query(ctx, s.read, busyNodesQuery, func(r *sql.Rows) error {
-		var node string
-		var n int
-		err := r.Scan(&node, &n)
-		busy[node] = n
-		return err
-	})
+	busy, err := pairs[string, int](ctx, s.read, busyNodesQuery)
 	return busy, s.fault("count what nodes have in hand", err)
 }
 
@@ -200,14 +193,7 @@ func (tx *Tx) batchNames(rows []locked) (string, error) {
 	for i, r := range rows {
 		ids[i] = r.TaskID
 	}
-	names := map[capri.TaskID]string{}
-	err := tx.query(sq.Select("id", "name").From("task").Where(idIn("id", ids)), func(r *sql.Rows) error {
-		var id capri.TaskID
-		var name string
-		err := r.Scan(&id, &name)
-		names[id] = name
-		return err
-	})
+	names, err := pairs[capri.TaskID, string](tx.ctx, tx.tx, sq.Select("id", "name").From("task").Where(idIn("id", ids)))
 	texts := make([]string, len(rows))
 	for i, r := range rows {
 		texts[i] = fmt.Sprintf("%s %s (batch %d)", cmp.Or(names[r.TaskID], "a deleted task"), r.BatchNo, r.ID)
@@ -224,13 +210,9 @@ type StartedAttempt struct {
 
 // StartedBefore lists the attempts that run since before a time.
 func (s *Store) StartedBefore(ctx context.Context, before capri.Instant) ([]StartedAttempt, error) {
-	var out []StartedAttempt
 	q := sq.Select("id", "attempt", "node", "start_time").From("task_work").Where("state = 2 AND start_time <= ?", int64(before)).OrderBy("id")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var a StartedAttempt
-		err := r.Scan(&a.Batch, &a.Number, &a.Node, &a.StartTime)
-		out = append(out, a)
-		return err
+	out, err := collect(ctx, s.read, q, func(r *sql.Rows, a *StartedAttempt) error {
+		return r.Scan(&a.Batch, &a.Number, &a.Node, &a.StartTime)
 	})
 	return out, s.fault("list what runs long", err)
 }
@@ -334,12 +316,8 @@ func overdueQuery(before, latest capri.Instant, limit int) sq.SelectBuilder {
 // Overdue lists batches that were assigned before a time and not claimed. latest is the latest schedule_time allowed; 0:
 // none.
 func (s *Store) Overdue(ctx context.Context, before, latest capri.Instant, limit int) ([]Overdue, error) {
-	var out []Overdue
-	err := query(ctx, s.read, overdueQuery(before, latest, limit), func(r *sql.Rows) error {
-		var o Overdue
-		err := r.Scan(&o.Batch, &o.Number, &o.Node, &o.AssignTime)
-		out = append(out, o)
-		return err
+	out, err := collect(ctx, s.read, overdueQuery(before, latest, limit), func(r *sql.Rows, o *Overdue) error {
+		return r.Scan(&o.Batch, &o.Number, &o.Node, &o.AssignTime)
 	})
 	return out, s.fault("look for what was not claimed", err)
 }

@@ -77,14 +77,7 @@ func (s *Store) batchesByID(ctx context.Context, ids []capri.BatchID) ([]capri.B
 }
 
 func (s *Store) batchIDs(ctx context.Context, q sq.SelectBuilder) ([]capri.BatchID, error) {
-	var ids []capri.BatchID
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var id capri.BatchID
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return column[capri.BatchID](ctx, s.read, q)
 }
 
 // LatestRuns reads the run that counts of each of a task's batch_nos that exist, archived ones too.

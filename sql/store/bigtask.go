@@ -86,13 +86,10 @@ func (s *Store) LongestSuccesses(ctx context.Context, from, to capri.Instant) ([
 	if err != nil {
 		return nil, s.fault("read durations", err)
 	}
-	var out []TaskDuration
-	err = query(ctx, s.read, longestSuccesses(in), func(r *sql.Rows) error {
-		var d TaskDuration
+	out, err := collect(ctx, s.read, longestSuccesses(in), func(r *sql.Rows, d *TaskDuration) error {
 		var ms int64
 		err := r.Scan(&d.Task, &d.Name, &d.ExpectedMinutes, &ms)
 		d.Longest = time.Duration(ms) * time.Millisecond
-		out = append(out, d)
 		return err
 	})
 	return out, s.fault("read durations", err)

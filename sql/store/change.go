@@ -196,14 +196,12 @@ func (tx *Tx) Alerts(alerts []capri.Alert) error {
 		for i, a := range part {
 			keys[i] = a.Key
 		}
-		err := tx.query(sq.Select("alert_key").From("alert").Where(sq.Eq{"alert_key": keys}).Suffix(tx.s.d.ForShare), func(r *sql.Rows) error {
-			var key string
-			err := r.Scan(&key)
-			delete(seen, key)
-			return err
-		})
+		known, err := column[string](tx.ctx, tx.tx, sq.Select("alert_key").From("alert").Where(sq.Eq{"alert_key": keys}).Suffix(tx.s.d.ForShare))
 		if err != nil {
 			return err
+		}
+		for _, key := range known {
+			delete(seen, key)
 		}
 	}
 	return tx.insertAlerts(slices.DeleteFunc(fresh, func(a capri.Alert) bool { return !seen[a.Key] }))

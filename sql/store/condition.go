@@ -442,25 +442,11 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
 }
 
 func (tx *Tx) hashes(q sq.SelectBuilder) ([]int64, error) {
-	var hashes []int64
-	err := tx.query(q, func(r *sql.Rows) error {
-		var h int64
-		err := r.Scan(&h)
-		hashes = append(hashes, h)
-		return err
-	})
-	return hashes, err
+	return column[int64](tx.ctx, tx.tx, q)
 }
 
 func (tx *Tx) ids(q sq.SelectBuilder) ([]capri.BatchID, error) {
-	var ids []capri.BatchID
-	err := tx.query(q, func(r *sql.Rows) error {
-		var id capri.BatchID
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return column[capri.BatchID](tx.ctx, tx.tx, q)
 }
 
 // DependencyChange is something the dependency service has to look at.
@@ -476,12 +462,8 @@ type DependencyChange struct {
 
 // DependencyChanges reads what changed and was not looked at yet, oldest first.
 func (s *Store) DependencyChanges(ctx context.Context, limit int) ([]DependencyChange, error) {
-	var out []DependencyChange
-	err := query(ctx, s.read, sq.Select("id", "kind", "task_id", "batch_no", "code", "period", "from_id", "to_id").From("dependency_change").OrderBy("id").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var c DependencyChange
-		err := r.Scan(&c.ID, &c.kind, &c.TaskID, &c.BatchNo, &c.code, &c.period, &c.from, &c.to)
-		out = append(out, c)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("id", "kind", "task_id", "batch_no", "code", "period", "from_id", "to_id").From("dependency_change").OrderBy("id").Limit(uint64(limit)), func(r *sql.Rows, c *DependencyChange) error {
+		return r.Scan(&c.ID, &c.kind, &c.TaskID, &c.BatchNo, &c.code, &c.period, &c.from, &c.to)
 	})
 	return out, s.fault("read what changed", err)
 }
@@ -605,13 +587,9 @@ func (tx *Tx) amongText(column string, rows []locked) string {
 
 // UnmetPaths lists each distinct path that a waiting batch waits for.
 func (s *Store) UnmetPaths(ctx context.Context) ([]capri.PathCondition, error) {
-	var out []capri.PathCondition
-	err := query(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").Join("task_work w ON w.id = d.batch_id").
-		Where(sq.Eq{"d.type": typeInput, "d.state": 0, "w.state": int(capri.Waiting)}), func(r *sql.Rows) error {
-		var p capri.PathCondition
-		err := r.Scan(&p.Path, &p.Flag)
-		out = append(out, p)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").Join("task_work w ON w.id = d.batch_id").
+		Where(sq.Eq{"d.type": typeInput, "d.state": 0, "w.state": int(capri.Waiting)}), func(r *sql.Rows, p *capri.PathCondition) error {
+		return r.Scan(&p.Path, &p.Flag)
 	})
 	return out, s.fault("list unmet paths", err)
 }
@@ -849,15 +827,13 @@ func Worst(unmet []ConditionRow) (ConditionRow, bool) {
 
 // ConditionsOf lists a batch's conditions and outputs, unmet ones with what is known of their cause.
 func (s *Store) ConditionsOf(ctx context.Context, id capri.BatchID) ([]ConditionRow, error) {
-	var out []ConditionRow
-	err := query(ctx, s.read, sq.Select("type", "state", "path", "flag").From("task_data").Where(sq.Eq{"batch_id": int64(id)}).OrderBy("type", "seq"), func(r *sql.Rows) error {
-		c := ConditionRow{Kind: "input"}
+	out, err := collect(ctx, s.read, sq.Select("type", "state", "path", "flag").From("task_data").Where(sq.Eq{"batch_id": int64(id)}).OrderBy("type", "seq"), func(r *sql.Rows, c *ConditionRow) error {
+		*c = ConditionRow{Kind: "input"}
 		typ := 0
 		err := r.Scan(&typ, &c.Met, &c.Path, &c.Flag)
 		if typ == typeOutput {
 			c.Kind = "output"
 		}
-		out = append(out, c)
 		return err
 	})
 	if err == nil {

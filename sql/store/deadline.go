@@ -53,12 +53,8 @@ func dueQuery(now capri.Instant, after DueDeadline, limit int) sq.SelectBuilder 
 
 // DueDeadlines reads a page of what has come by now, the earliest first.
 func (s *Store) DueDeadlines(ctx context.Context, now capri.Instant, after DueDeadline, limit int) ([]DueDeadline, error) {
-	var out []DueDeadline
-	err := query(ctx, s.read, dueQuery(now, after, limit), func(r *sql.Rows) error {
-		var d DueDeadline
-		err := r.Scan(&d.Due, &d.Batch, &d.Kind, &d.settled)
-		out = append(out, d)
-		return err
+	out, err := collect(ctx, s.read, dueQuery(now, after, limit), func(r *sql.Rows, d *DueDeadline) error {
+		return r.Scan(&d.Due, &d.Batch, &d.Kind, &d.settled)
 	})
 	return out, s.fault("read the deadlines that have come", err)
 }

@@ -161,15 +161,10 @@ func (s *Store) DutyOverrides(ctx context.Context) ([]duty.Override, error) {
 }
 
 func overrides(ctx context.Context, from querier, where sq.Eq) ([]duty.Override, error) {
-	var all []duty.Override
 	q := sq.Select("id", "department", "place", "from_time", "to_time", "user", "reason", "created_by", "created_at").From("duty_override").Where(where).OrderBy("from_time", "id")
-	err := query(ctx, from, q, func(r *sql.Rows) error {
-		var o duty.Override
-		err := r.Scan(&o.ID, &o.Department, &o.Place, &o.From, &o.To, &o.User, &o.Reason, &o.By, &o.CreatedAt)
-		all = append(all, o)
-		return err
+	return collect(ctx, from, q, func(r *sql.Rows, o *duty.Override) error {
+		return r.Scan(&o.ID, &o.Department, &o.Place, &o.From, &o.To, &o.User, &o.Reason, &o.By, &o.CreatedAt)
 	})
-	return all, err
 }
 
 // AddOverride makes an override, under the transaction's actor, and gives it back with its id. One that says the same is
@@ -231,16 +226,12 @@ type AlertGrant struct {
 
 // AlertGrants lists the grants of tasks by task and user; no task: of all.
 func (s *Store) AlertGrants(ctx context.Context, tasks ...capri.TaskID) ([]AlertGrant, error) {
-	var all []AlertGrant
 	q := sq.Select("task_id", "user", "sms", "mail", "created_at").From("task_alert_grant").OrderBy("task_id", "user")
 	if len(tasks) > 0 {
 		q = q.Where(idIn("task_id", tasks))
 	}
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var g AlertGrant
-		err := r.Scan(&g.TaskID, &g.User, &g.SMS, &g.Mail, &g.CreatedAt)
-		all = append(all, g)
-		return err
+	all, err := collect(ctx, s.read, q, func(r *sql.Rows, g *AlertGrant) error {
+		return r.Scan(&g.TaskID, &g.User, &g.SMS, &g.Mail, &g.CreatedAt)
 	})
 	return all, s.fault("read alert grants", err)
 }

@@ -57,16 +57,14 @@ func changeColumns() sq.SelectBuilder {
 }
 
 func (s *Store) changes(ctx context.Context, q sq.SelectBuilder) ([]BatchChange, error) {
-	var out []BatchChange
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var c BatchChange
+	out, err := collect(ctx, s.read, q, func(r *sql.Rows, c *BatchChange) error {
 		var no, task, owner, department, app sql.NullString
 		var run, id sql.NullInt64
 		err := r.Scan(&c.ID, &c.Batch, &c.At, &c.State, &c.FinishState, &c.Attempt, &c.Node, &c.Held, &c.KillRequest, &c.Who, &c.Why,
 			&no, &run, &id, &task, &owner, &department, &app)
 		c.BatchNo, c.RunNo, c.TaskID = capri.BatchNo(no.String), int(run.Int64), capri.TaskID(id.Int64)
+		// One of an archived batch has no task, and is for its id alone.
 		c.Task, c.Owner, c.Department, c.App = task.String, owner.String, department.String, app.String
-		out = append(out, c) // one of an archived batch has no task, and is for its id alone
 		return err
 	})
 	return out, s.fault("read the history", err)

@@ -33,13 +33,9 @@ func (s *Store) Marks(ctx context.Context, p capri.Period, limit int) ([]Mark, e
 }
 
 func (s *Store) markLog(ctx context.Context, which sq.Sqlizer, limit int) ([]Mark, error) {
-	var out []Mark
-	err := query(ctx, s.read, sq.Select("period", "mark", "expected", "made", "present", "skipped", "failed", "complete", "started_at", "completed_at").From("generate_mark").
-		Where(which).OrderBy("mark DESC").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var m Mark
-		err := r.Scan(&m.Period, &m.Mark, &m.Expected, &m.Made, &m.Present, &m.Skipped, &m.Failed, &m.Complete, &m.StartedAt, instant{&m.CompletedAt})
-		out = append(out, m)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("period", "mark", "expected", "made", "present", "skipped", "failed", "complete", "started_at", "completed_at").From("generate_mark").
+		Where(which).OrderBy("mark DESC").Limit(uint64(limit)), func(r *sql.Rows, m *Mark) error {
+		return r.Scan(&m.Period, &m.Mark, &m.Expected, &m.Made, &m.Present, &m.Skipped, &m.Failed, &m.Complete, &m.StartedAt, instant{&m.CompletedAt})
 	})
 	return out, s.fault("read the mark log", err)
 }
@@ -135,12 +131,8 @@ func (s *Store) FailGeneration(ctx context.Context, lease capri.Lease, f Generat
 
 // FailuresDue lists failed tasks whose next try has come.
 func (s *Store) FailuresDue(ctx context.Context, now capri.Instant, limit int) ([]GenerateFailure, error) {
-	var out []GenerateFailure
-	err := query(ctx, s.read, sq.Select("period", "mark", "task_id", "tries", "error").From("generate_failure").Where("next_try <= ?", int64(now)).OrderBy("mark", "task_id").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var f GenerateFailure
-		err := r.Scan(&f.Period, &f.Mark, &f.Task, &f.Tries, &f.Error)
-		out = append(out, f)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("period", "mark", "task_id", "tries", "error").From("generate_failure").Where("next_try <= ?", int64(now)).OrderBy("mark", "task_id").Limit(uint64(limit)), func(r *sql.Rows, f *GenerateFailure) error {
+		return r.Scan(&f.Period, &f.Mark, &f.Task, &f.Tries, &f.Error)
 	})
 	return out, s.fault("list failed generations", err)
 }
@@ -175,15 +167,12 @@ type CronTask struct {
 // CronToPlan lists the cron tasks whose fires are not planned up to the horizon, at most limit.
 func (s *Store) CronToPlan(ctx context.Context, horizon capri.Instant, limit int) ([]CronTask, error) {
 	until := map[capri.TaskID]capri.Instant{}
-	var keys []VersionKey
-	err := query(ctx, s.read, sq.Select("t.id", "t.version", "COALESCE(c.planned_until, 0)").From("task t").LeftJoin("cron_planned c ON c.task_id = t.id").
+	keys, err := collect(ctx, s.read, sq.Select("t.id", "t.version", "COALESCE(c.planned_until, 0)").From("task t").LeftJoin("cron_planned c ON c.task_id = t.id").
 		Where("t.output_period = ? AND t.enabled = 1 AND t.deleted_at IS NULL AND (c.planned_until IS NULL OR c.planned_until < ?)", int(capri.Cron), int64(horizon)).
-		OrderBy("t.id").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var k VersionKey
+		OrderBy("t.id").Limit(uint64(limit)), func(r *sql.Rows, k *VersionKey) error {
 		var u capri.Instant
 		err := r.Scan(&k.ID, &k.Version, &u)
 		until[k.ID] = u
-		keys = append(keys, k)
 		return err
 	})
 	if err != nil || len(keys) == 0 {
@@ -281,12 +270,8 @@ func (tx *Tx) ResetCron(task capri.TaskID, missed []Fire) error {
 
 // DueFires lists fires whose time has come, oldest first.
 func (s *Store) DueFires(ctx context.Context, now capri.Instant, limit int) ([]Fire, error) {
-	var out []Fire
-	err := query(ctx, s.read, sq.Select("task_id", "fire", "data_start").From("cron_due").Where("fire <= ?", int64(now)).OrderBy("fire", "task_id").Limit(uint64(limit)), func(r *sql.Rows) error {
-		var f Fire
-		err := r.Scan(&f.Task, &f.At, &f.DataStart)
-		out = append(out, f)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("task_id", "fire", "data_start").From("cron_due").Where("fire <= ?", int64(now)).OrderBy("fire", "task_id").Limit(uint64(limit)), func(r *sql.Rows, f *Fire) error {
+		return r.Scan(&f.Task, &f.At, &f.DataStart)
 	})
 	return out, s.fault("read the due list", err)
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
@@ -99,13 +98,7 @@ func (s *Store) EndRepeatable(ctx context.Context, r Repeatable, a *Answer) erro
 // ForgetRepeatables deletes answers that are old.
 func (s *Store) ForgetRepeatables(ctx context.Context, lease capri.Lease, before capri.Instant, limit int) (n int, err error) {
 	err = s.WriteAs(ctx, "forget answers", lease, func(tx *Tx) error {
-		var ids []string
-		err := tx.query(sq.Select("id").From("idempotency_key").Where("created_at < ?", int64(before)).OrderBy("created_at").Limit(uint64(limit)), func(r *sql.Rows) error {
-			var id string
-			err := r.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		ids, err := column[string](tx.ctx, tx.tx, sq.Select("id").From("idempotency_key").Where("created_at < ?", int64(before)).OrderBy("created_at").Limit(uint64(limit)))
 		if err != nil || len(ids) == 0 {
 			return err
 		}

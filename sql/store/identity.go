@@ -113,14 +113,9 @@ func listCredentials(ctx context.Context, from querier, kind, holder, lock strin
 	if holder != "" {
 		q = q.Where(sq.Eq{"c.holder": holder})
 	}
-	var all []Credential
-	err := query(ctx, from, q, func(r *sql.Rows) error {
-		var c Credential
-		err := r.Scan(c.dest()...)
-		all = append(all, c)
-		return err
+	return collect(ctx, from, q, func(r *sql.Rows, c *Credential) error {
+		return r.Scan(c.dest()...)
 	})
-	return all, err
 }
 
 // Credential reads one by its number.
@@ -176,24 +171,12 @@ func (s *Store) UsedCredential(ctx context.Context, id int64) error {
 // ForgetCredentials removes up to limit sessions, tokens and keys that ended before a time, and log-in failures that are as old.
 func (s *Store) ForgetCredentials(ctx context.Context, lease capri.Lease, before capri.Instant, limit int) (forgotten int, err error) {
 	err = s.WriteAs(ctx, "forget old credentials", lease, func(tx *Tx) error {
-		var ids []int64
-		q := sq.Select("id").From(credentials).Where(sq.Lt{"expires_at": int64(before)}).Limit(uint64(limit))
-		if err := tx.query(q, func(r *sql.Rows) error {
-			var id int64
-			err := r.Scan(&id)
-			ids = append(ids, id)
-			return err
-		}); err != nil {
+		ids, err := column[int64](tx.ctx, tx.tx, sq.Select("id").From(credentials).Where(sq.Lt{"expires_at": int64(before)}).Limit(uint64(limit)))
+		if err != nil {
 			return err
 		}
-		var subjects []string
-		q = sq.Select("subject").From(loginFailure).Where(sq.Lt{"last_at": int64(before)}).Limit(uint64(limit))
-		if err := tx.query(q, func(r *sql.Rows) error {
-			var subject string
-			err := r.Scan(&subject)
-			subjects = append(subjects, subject)
-			return err
-		}); err != nil {
+		subjects, err := column[string](tx.ctx, tx.tx, sq.Select("subject").From(loginFailure).Where(sq.Lt{"last_at": int64(before)}).Limit(uint64(limit)))
+		if err != nil {
 			return err
 		}
 		if len(ids) > 0 {
@@ -312,12 +295,7 @@ func (tx *Tx) SuperAdmins() (able, all, apps []string, err error) {
 	q = sq.Select("a.name").From("app a").Where(sq.Eq{"a.role": RoleSuperAdmin, "a.enabled": 1}).
 		Where("EXISTS (SELECT 1 FROM credential c WHERE c.kind = 'app' AND c.holder = a.name AND (c.expires_at IS NULL OR c.expires_at > ?))", int64(tx.Now)).
 		OrderBy("a.name").Suffix(tx.s.d.ForShare)
-	err = tx.query(q, func(r *sql.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		apps = append(apps, name)
-		return err
-	})
+	apps, err = column[string](tx.ctx, tx.tx, q)
 	return able, all, apps, err
 }
 

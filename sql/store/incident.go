@@ -137,12 +137,8 @@ func (s *Store) alertQuery() sq.SelectBuilder {
 }
 
 func (s *Store) alertRows(ctx context.Context, q sq.SelectBuilder) ([]AlertRow, error) {
-	var out []AlertRow
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var a AlertRow
-		err := r.Scan(&a.ID, &a.Key, &a.Level, &a.Kind, &a.Task, &a.Batch, &a.Title, &a.Text, &a.CreatedAt, &a.Incident)
-		out = append(out, a)
-		return err
+	out, err := collect(ctx, s.read, q, func(r *sql.Rows, a *AlertRow) error {
+		return r.Scan(&a.ID, &a.Key, &a.Level, &a.Kind, &a.Task, &a.Batch, &a.Title, &a.Text, &a.CreatedAt, &a.Incident)
 	})
 	return out, s.fault("list alerts", err)
 }
@@ -151,15 +147,11 @@ var incidentColumns = []string{"id", "cause", "level", "kind", "task_id", "batch
 	"COALESCE(next_at, 0)", "step", "COALESCE(acked_at, 0)", "acked_by", "silenced", "COALESCE(closed_at, 0)", "closed_why"}
 
 func incidents(ctx context.Context, q querier, b sq.SelectBuilder) ([]Incident, error) {
-	var out []Incident
-	err := query(ctx, q, b, func(r *sql.Rows) error {
-		var i Incident
+	return collect(ctx, q, b, func(r *sql.Rows, i *Incident) error {
 		err := r.Scan(&i.ID, &i.Cause, &i.Level, &i.Kind, &i.Task, &i.Batch, &i.Title, &i.Alerts, &i.OpenedAt, &i.LastAt, &i.Tellings,
 			&i.NextAt, &i.Step, &i.AckedAt, &i.AckedBy, &i.Silenced, &i.ClosedAt, &i.Closed)
-		out = append(out, i)
 		return err
 	})
-	return out, err
 }
 
 // OpenIncidents finds the open incidents of causes.
@@ -339,13 +331,10 @@ var deliveryColumns = []string{"id", "incident_id", "telling", "stage", "channel
 	"COALESCE(ended_at, 0)", "error", "receipt"}
 
 func (s *Store) deliveries(ctx context.Context, b sq.SelectBuilder) ([]Delivery, error) {
-	var out []Delivery
-	err := query(ctx, s.read, b, func(r *sql.Rows) error {
-		var d Delivery
+	out, err := collect(ctx, s.read, b, func(r *sql.Rows, d *Delivery) error {
 		urgency := 0
 		err := r.Scan(&d.ID, &d.Incident, &d.Telling, &d.Stage, &d.Channel, &d.Address, &d.Person, &d.Why, &urgency, &d.State, &d.Tries, &d.NextAt, &d.CreatedAt, &d.EndedAt, &d.Error, &d.Receipt)
 		d.Level = capri.Severe - capri.Level(urgency)
-		out = append(out, d)
 		return err
 	})
 	return out, s.fault("list messages", err)
@@ -366,14 +355,10 @@ type Address struct{ Address, Person string }
 
 // Crowded lists the addresses of a channel that have at least so many messages waiting, those with the most urgent ones first.
 func (s *Store) Crowded(ctx context.Context, channel string, now capri.Instant, least, limit int) ([]Address, error) {
-	var all []Address
 	q := sq.Select("address", "person").From("alert_delivery").Where("channel = ? AND state = 0 AND next_at <= ?", channel, int64(now)).
 		GroupBy("address", "person").Having("COUNT(*) >= ?", least).OrderBy("MIN(urgency)", "MIN(id)").Limit(uint64(limit))
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var a Address
-		err := r.Scan(&a.Address, &a.Person)
-		all = append(all, a)
-		return err
+	all, err := collect(ctx, s.read, q, func(r *sql.Rows, a *Address) error {
+		return r.Scan(&a.Address, &a.Person)
 	})
 	return all, s.fault("look for messages that are due", err)
 }
@@ -479,13 +464,9 @@ func (tx *Tx) Acknowledge(id int64, by string) error {
 
 // Silences lists those that are not over at an instant; 0: all.
 func (s *Store) Silences(ctx context.Context, at capri.Instant) ([]Silence, error) {
-	var all []Silence
 	q := sq.Select("id", "task", "task_group", "kind", "reason", "until_at", "created_by", "created_at").From("silence").Where("until_at > ?", int64(at)).OrderBy("id")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var x Silence
-		err := r.Scan(&x.ID, &x.Task, &x.Group, &x.Kind, &x.Reason, &x.Until, &x.CreatedBy, &x.CreatedAt)
-		all = append(all, x)
-		return err
+	all, err := collect(ctx, s.read, q, func(r *sql.Rows, x *Silence) error {
+		return r.Scan(&x.ID, &x.Task, &x.Group, &x.Kind, &x.Reason, &x.Until, &x.CreatedBy, &x.CreatedAt)
 	})
 	return all, s.fault("read silences", err)
 }
@@ -600,15 +581,13 @@ func (s *Store) Behind(ctx context.Context, roots []capri.BatchID, now, by capri
 		return found, nil
 	}
 	const output = 2
-	err := query(ctx, s.read, sq.Select("batch_id").From("batch_deadline").Where("due > ? AND due <= ? AND kind = ?", int64(now), int64(by), output).Limit(5*most), func(r *sql.Rows) error {
-		var id capri.BatchID
-		err := r.Scan(&id)
+	ids, err := column[capri.BatchID](ctx, s.read, sq.Select("batch_id").From("batch_deadline").Where("due > ? AND due <= ? AND kind = ?", int64(now), int64(by), output).Limit(5*most))
+	for _, id := range ids {
 		for _, root := range waits[id] {
 			w := found[root]
 			w.Urgent++
 			found[root] = w
 		}
-		return err
-	})
+	}
 	return found, s.fault("look what is urgent", err)
 }

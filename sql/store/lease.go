@@ -39,14 +39,10 @@ type ServiceLock struct {
 
 // Locks gives every lease, by service.
 func (s *Store) Locks(ctx context.Context) ([]ServiceLock, error) {
-	var all []ServiceLock
 	q := sq.Select("service", "holder", "epoch", "renewals", "acquired_at", "paused", "paused_reason", "paused_until", "max_running").
 		From("capri_service_lock").OrderBy("service")
-	err := query(ctx, s.beat, q, func(r *sql.Rows) error {
-		var l ServiceLock
-		err := r.Scan(&l.Service, &l.Holder, &l.Epoch, &l.Renewals, &l.AcquiredAt, &l.Paused, &l.PausedReason, instant{&l.PausedUntil}, &l.MaxRunning)
-		all = append(all, l)
-		return err
+	all, err := collect(ctx, s.beat, q, func(r *sql.Rows, l *ServiceLock) error {
+		return r.Scan(&l.Service, &l.Holder, &l.Epoch, &l.Renewals, &l.AcquiredAt, &l.Paused, &l.PausedReason, instant{&l.PausedUntil}, &l.MaxRunning)
 	})
 	return all, s.fault("read service leases", err)
 }
@@ -116,14 +112,8 @@ func (s *Store) RecordRun(ctx context.Context, r ServiceRun) error {
 
 // forgetRuns deletes what is older than the newest so many runs of a service, a few hundred at once.
 func (s *Store) forgetRuns(ctx context.Context, service string, keep int) error {
-	var ids []int64
-	err := query(ctx, s.beat, sq.Select("id").From("service_run").Where(sq.Eq{"service": service}).
-		OrderBy("started_at DESC", "id DESC").Limit(uint64(s.d.ChunkRows)).Offset(uint64(keep)), func(r *sql.Rows) error {
-		var id int64
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := column[int64](ctx, s.beat, sq.Select("id").From("service_run").Where(sq.Eq{"service": service}).
+		OrderBy("started_at DESC", "id DESC").Limit(uint64(s.d.ChunkRows)).Offset(uint64(keep)))
 	if err != nil || len(ids) == 0 {
 		return s.fault("look for old runs of "+service, err)
 	}

@@ -245,12 +245,8 @@ func (l *batchList) taskFilter(ctx context.Context) error {
 		return nil
 	}
 	add(l.Task != 0, sq.Eq{"t.id": int64(l.Task)})
-	err := query(ctx, l.s.read, sq.Select("t.id").From("task t").Where(cond).Limit(mostTasks+1), func(r *sql.Rows) error {
-		var id capri.TaskID
-		err := r.Scan(&id)
-		l.tasks = append(l.tasks, id)
-		return err
-	})
+	var err error
+	l.tasks, err = column[capri.TaskID](ctx, l.s.read, sq.Select("t.id").From("task t").Where(cond).Limit(mostTasks+1))
 	if err != nil {
 		return err
 	}
@@ -439,12 +435,7 @@ func unionOf(before string, parts []sq.SelectBuilder, after string) sq.Sqlizer {
 }
 
 func (l *batchList) positions(ctx context.Context, q sq.Sqlizer) ([]BatchPosition, error) {
-	var out []BatchPosition
-	err := query(ctx, l.s.read, q, func(r *sql.Rows) error {
-		var p BatchPosition
-		err := r.Scan(&p.At, &p.ID)
-		out = append(out, p)
-		return err
+	return collect(ctx, l.s.read, q, func(r *sql.Rows, p *BatchPosition) error {
+		return r.Scan(&p.At, &p.ID)
 	})
-	return out, err
 }

@@ -34,13 +34,10 @@ var masterColumns = []string{"name", "instance", "host", "pid", "listen", "versi
 
 // Masters gives every registration, by name: also of masters that have stopped, or died.
 func (s *Store) Masters(ctx context.Context) ([]Master, error) {
-	var all []Master
-	err := query(ctx, s.beat, sq.Select(masterColumns...).From("capri_master").OrderBy("name"), func(r *sql.Rows) error {
-		var m Master
+	all, err := collect(ctx, s.beat, sq.Select(masterColumns...).From("capri_master").OrderBy("name"), func(r *sql.Rows, m *Master) error {
 		var offset int64
 		err := r.Scan(&m.Name, &m.Instance, &m.Host, &m.PID, &m.Listen, &m.Version, &m.Beat, &m.LastCheckTime, &m.StartTime, &offset, &m.Stopped)
 		m.ClockOffset = time.Duration(offset) * time.Millisecond
-		all = append(all, m)
 		return err
 	})
 	return all, s.fault("read the masters", err)

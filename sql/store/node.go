@@ -17,16 +17,13 @@ var nodeColumns = []string{"host", "ip", "port", "boot_id", "pool", "slots", "la
 
 // Nodes lists every registration, by name.
 func (s *Store) Nodes(ctx context.Context) ([]capri.Node, error) {
-	var nodes []capri.Node
-	err := query(ctx, s.read, sq.Select(nodeColumns...).From("capri_schedul_cluster").OrderBy("host"), func(r *sql.Rows) error {
-		var n capri.Node
+	nodes, err := collect(ctx, s.read, sq.Select(nodeColumns...).From("capri_schedul_cluster").OrderBy("host"), func(r *sql.Rows, n *capri.Node) error {
 		var killAfter, killGrace, offset int64
 		err := r.Scan(&n.Name, &n.IP, &n.Port, &n.BootID, &n.Pool, &n.Slots, &n.LastCheckTime, &n.CheckInterval, &n.Beat, &n.Lost, &n.Draining, instant{&n.StopTime},
 			&n.StartTime, &n.MemoryMB, &n.CPULoad, &n.MemoryLoad, &n.DiskFreeMB, &n.TaskNum,
 			&killAfter, &killGrace, &n.LeaseWait, &offset, instant{&n.LostAt}, &n.ShortOf, &n.Clients)
 		n.KillAfter, n.KillGrace, n.ClockOffset = millis(killAfter), millis(killGrace), millis(offset)
 		n.Host, n.Left = n.Name, n.BootID == ""
-		nodes = append(nodes, n)
 		return err
 	})
 	return nodes, s.fault("list nodes", err)

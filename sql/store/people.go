@@ -29,15 +29,11 @@ type User struct {
 
 // Users lists people by name.
 func (s *Store) Users(ctx context.Context) ([]User, error) {
-	var all []User
 	q := sq.Select("u.name", "u.department", "u.mail", "u.phone", "u.enabled", "u.admin", "u.created_at", "COALESCE(l.role, '')",
 		"CASE WHEN COALESCE(l.password, '') = '' THEN '' WHEN l.one_time = 1 THEN 'one_time' ELSE 'set' END").
 		From("user u").LeftJoin("login l ON l.user = u.name").OrderBy("u.name")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var u User
-		err := r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.Admin, &u.CreatedAt, &u.Role, &u.Password)
-		all = append(all, u)
-		return err
+	all, err := collect(ctx, s.read, q, func(r *sql.Rows, u *User) error {
+		return r.Scan(&u.Name, &u.Department, &u.Mail, &u.Phone, &u.Enabled, &u.Admin, &u.CreatedAt, &u.Role, &u.Password)
 	})
 	return all, s.fault("read users", err)
 }
@@ -95,12 +91,8 @@ type Department struct {
 
 // Departments lists departments by name.
 func (s *Store) Departments(ctx context.Context) ([]Department, error) {
-	var all []Department
-	err := query(ctx, s.read, sq.Select("name", "title", "created_at").From("department").OrderBy("name"), func(r *sql.Rows) error {
-		var d Department
-		err := r.Scan(&d.Name, &d.Title, &d.CreatedAt)
-		all = append(all, d)
-		return err
+	all, err := collect(ctx, s.read, sq.Select("name", "title", "created_at").From("department").OrderBy("name"), func(r *sql.Rows, d *Department) error {
+		return r.Scan(&d.Name, &d.Title, &d.CreatedAt)
 	})
 	return all, s.fault("read departments", err)
 }
@@ -150,13 +142,9 @@ type AccountGrant struct {
 
 // AccountGrants lists all grants by account, kind and name.
 func (s *Store) AccountGrants(ctx context.Context) ([]AccountGrant, error) {
-	var all []AccountGrant
 	q := sq.Select("account", "kind", "name", "created_at").From("account_grant").OrderBy("account", "kind", "name")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var g AccountGrant
-		err := r.Scan(&g.Account, &g.Kind, &g.Name, &g.CreatedAt)
-		all = append(all, g)
-		return err
+	all, err := collect(ctx, s.read, q, func(r *sql.Rows, g *AccountGrant) error {
+		return r.Scan(&g.Account, &g.Kind, &g.Name, &g.CreatedAt)
 	})
 	return all, s.fault("read account grants", err)
 }
@@ -230,14 +218,9 @@ func (s *Store) AppByKeyHash(ctx context.Context, hash string) (App, error) {
 }
 
 func (s *Store) apps(ctx context.Context, q sq.SelectBuilder) ([]App, error) {
-	var all []App
-	err := query(ctx, s.read, q.Columns("name", "role", "enabled", "owner", "department", "created_at").From("app"), func(r *sql.Rows) error {
-		var a App
-		err := r.Scan(&a.Name, &a.Role, &a.Enabled, &a.Owner, &a.Department, &a.CreatedAt)
-		all = append(all, a)
-		return err
+	return collect(ctx, s.read, q.Columns("name", "role", "enabled", "owner", "department", "created_at").From("app"), func(r *sql.Rows, a *App) error {
+		return r.Scan(&a.Name, &a.Role, &a.Enabled, &a.Owner, &a.Department, &a.CreatedAt)
 	})
-	return all, err
 }
 
 // FirstApp makes an app if there is none at all. Of several masters that start on a new database one makes it.

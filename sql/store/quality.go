@@ -68,12 +68,9 @@ func gatedQuery(after ReadyAfter, limit int) sq.SelectBuilder {
 
 // Gated reads a page of the batches whose gate is to be asked about.
 func (s *Store) Gated(ctx context.Context, after ReadyAfter, limit int) ([]Gated, error) {
-	var out []Gated
-	err := query(ctx, s.read, gatedQuery(after, limit), func(r *sql.Rows) error {
-		var g Gated
+	out, err := collect(ctx, s.read, gatedQuery(after, limit), func(r *sql.Rows, g *Gated) error {
 		err := r.Scan(&g.ID, &g.Task, &g.BatchNo, &g.RunNo, &g.DataStart, &g.DataEnd, &g.Message, &g.Place.Priority, &g.Place.ScheduleTime)
 		g.Place.ID = g.ID
-		out = append(out, g)
 		return err
 	})
 	return out, s.fault("list batches at their quality gate", err)

@@ -92,14 +92,7 @@ func (tx *Tx) Trigger(service string) error {
 
 // Triggers gives the services that somebody asked to run, and when.
 func (s *Store) Triggers(ctx context.Context) (map[string]capri.Instant, error) {
-	all := map[string]capri.Instant{}
-	err := query(ctx, s.beat, sq.Select("service", "triggered_at").From("service_trigger"), func(r *sql.Rows) error {
-		var service string
-		var at capri.Instant
-		err := r.Scan(&service, &at)
-		all[service] = at
-		return err
-	})
+	all, err := pairs[string, capri.Instant](ctx, s.beat, sq.Select("service", "triggered_at").From("service_trigger"))
 	return all, s.fault("read which services were triggered", err)
 }
 

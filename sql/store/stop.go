@@ -249,12 +249,8 @@ func (tx *Tx) openBreakers(tasks []capri.TaskID, most int) error {
 		failures int
 		since    capri.Instant
 	}
-	var long []streak
-	err := tx.query(sq.Select("task_id", "failures", "first_at").From("task_streak").Where(idIn("task_id", tasks)).Where("failures >= ?", most).OrderBy("task_id").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows) error {
-		var x streak
-		err := r.Scan(&x.task, &x.failures, &x.since)
-		long = append(long, x)
-		return err
+	long, err := collect(tx.ctx, tx.tx, sq.Select("task_id", "failures", "first_at").From("task_streak").Where(idIn("task_id", tasks)).Where("failures >= ?", most).OrderBy("task_id").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows, x *streak) error {
+		return r.Scan(&x.task, &x.failures, &x.since)
 	})
 	if err != nil || len(long) == 0 {
 		return err

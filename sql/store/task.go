@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -267,16 +268,11 @@ func (s *Store) TaskHistory(ctx context.Context, id capri.TaskID, before, limit 
 func (s *Store) TaskNames(ctx context.Context, ids []capri.TaskID) (map[capri.TaskID]string, error) {
 	names := make(map[capri.TaskID]string, len(ids))
 	for _, part := range chunks(ids, s.d.ChunkRows) {
-		err := query(ctx, s.read, sq.Select("id", "name").From("task").Where(idIn("id", part)), func(r *sql.Rows) error {
-			var id capri.TaskID
-			var name string
-			err := r.Scan(&id, &name)
-			names[id] = name
-			return err
-		})
+		some, err := pairs[capri.TaskID, string](ctx, s.read, sq.Select("id", "name").From("task").Where(idIn("id", part)))
 		if err != nil {
 			return nil, s.fault("read names of tasks", err)
 		}
+		maps.Copy(names, some)
 	}
 	return names, nil
 }
@@ -329,14 +325,8 @@ func parentRefs(ctx context.Context, from querier, into map[capri.TaskID]ParentR
 
 // Children lists the tasks that live and whose newest versions name parent, by id.
 func (s *Store) Children(ctx context.Context, parent capri.TaskID) ([]capri.TaskID, error) {
-	var ids []capri.TaskID
 	q := sq.Select("task_id").From("task_parent").Where(sq.Eq{"parent_task_id": int64(parent)}).OrderBy("task_id")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var id capri.TaskID
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := column[capri.TaskID](ctx, s.read, q)
 	return ids, s.fault("read a task's children", err)
 }
 
@@ -607,13 +597,7 @@ func (s *Store) CountTakingPart(ctx context.Context, p capri.Period, mark capri.
 // fault of ours, or somebody deleted a row. It gives the first so many by id. Who was disabled when the mark was made, and
 // is enabled again, is not missed.
 func (s *Store) MissingBatches(ctx context.Context, p capri.Period, mark capri.Instant, no capri.BatchNo, limit int) ([]capri.TaskID, error) {
-	var ids []capri.TaskID
-	err := query(ctx, s.read, missingBatches(p, mark, no, limit), func(r *sql.Rows) error {
-		var id capri.TaskID
-		err := r.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := column[capri.TaskID](ctx, s.read, missingBatches(p, mark, no, limit))
 	return ids, s.fault("look for missing batches", err)
 }
 

@@ -187,6 +187,36 @@ func one(ctx context.Context, q querier, b sq.Sqlizer, dest ...any) (found bool,
 	return found, err
 }
 
+// collect reads all rows of a query, each with scan.
+func collect[T any](ctx context.Context, q querier, b sq.Sqlizer, scan func(*sql.Rows, *T) error) ([]T, error) {
+	var all []T
+	err := query(ctx, q, b, func(r *sql.Rows) error {
+		var row T
+		err := scan(r, &row)
+		all = append(all, row)
+		return err
+	})
+	return all, err
+}
+
+// column reads a query of one column.
+func column[T any](ctx context.Context, q querier, b sq.Sqlizer) ([]T, error) {
+	return collect(ctx, q, b, func(r *sql.Rows, value *T) error { return r.Scan(value) })
+}
+
+// pairs reads a query of two columns, the second by the first.
+func pairs[K comparable, V any](ctx context.Context, q querier, b sq.Sqlizer) (map[K]V, error) {
+	all := map[K]V{}
+	err := query(ctx, q, b, func(r *sql.Rows) error {
+		var key K
+		var value V
+		err := r.Scan(&key, &value)
+		all[key] = value
+		return err
+	})
+	return all, err
+}
+
 // fault translates a driver's error once, at the database's edge: what was being tried, and the kind.
 func (s *Store) fault(what string, err error) error {
 	switch {

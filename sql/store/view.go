@@ -230,17 +230,14 @@ type RunningEnd struct {
 
 // RunningEnds lists them, up to most.
 func (s *Store) RunningEnds(ctx context.Context, most int) ([]RunningEnd, error) {
-	var out []RunningEnd
 	q := sq.Select("w.pool", "COALESCE(w.start_time, w.assign_time, 0)", "t.expected_minutes").From("task_work w").Join("task t ON t.id = w.task_id").Where(sq.Eq{"w.state": []int{1, 2}}).Limit(uint64(most))
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
-		var e RunningEnd
+	out, err := collect(ctx, s.read, q, func(r *sql.Rows, e *RunningEnd) error {
 		var from capri.Instant
 		minutes := 0
 		err := r.Scan(&e.Pool, &from, &minutes)
 		if minutes > 0 {
 			e.At = from.Add(time.Duration(minutes) * time.Minute)
 		}
-		out = append(out, e)
 		return err
 	})
 	return out, s.fault("look when running batches end", err)

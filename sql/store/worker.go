@@ -240,13 +240,9 @@ func (tx *Tx) nameTasks(rows []locked) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return tx.query(sq.Select("id", "name").From("task").Where(idIn("id", ids)), func(r *sql.Rows) error {
-		var id capri.TaskID
-		var name string
-		err := r.Scan(&id, &name)
-		tx.names[id] = name
-		return err
-	})
+	names, err := pairs[capri.TaskID, string](tx.ctx, tx.tx, sq.Select("id", "name").From("task").Where(idIn("id", ids)))
+	maps.Copy(tx.names, names)
+	return err
 }
 
 // taskName is for what people read; a failure is rare enough to ask.
@@ -417,12 +413,8 @@ func (tx *Tx) succeeded(rows []locked) error {
 
 // KillsAsked lists the attempts of a node that somebody wants dead.
 func (s *Store) KillsAsked(ctx context.Context, node string) ([]capri.Attempt, error) {
-	var out []capri.Attempt
-	err := query(ctx, s.read, sq.Select("id", "attempt").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running), "kill_request": 1}), func(r *sql.Rows) error {
-		var a capri.Attempt
-		err := r.Scan(&a.Batch, &a.Number)
-		out = append(out, a)
-		return err
+	out, err := collect(ctx, s.read, sq.Select("id", "attempt").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running), "kill_request": 1}), func(r *sql.Rows, a *capri.Attempt) error {
+		return r.Scan(&a.Batch, &a.Number)
 	})
 	return out, s.fault("look for kills", err)
 }
@@ -452,13 +444,10 @@ type HeldAttempt struct {
 
 // HeldAttempts is HeldBy without the snapshots: a worker compares it with what it runs every now and then.
 func (s *Store) HeldAttempts(ctx context.Context, node string) ([]HeldAttempt, error) {
-	var out []HeldAttempt
-	err := query(ctx, s.read, sq.Select("id", "attempt", "start_time").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running)}), func(r *sql.Rows) error {
-		var a HeldAttempt
+	out, err := collect(ctx, s.read, sq.Select("id", "attempt", "start_time").From("task_work").Where(sq.Eq{"node": node, "state": int(capri.Running)}), func(r *sql.Rows, a *HeldAttempt) error {
 		var start capri.Instant
 		err := r.Scan(&a.Batch, &a.Number, instant{&start})
 		a.Started = start != 0
-		out = append(out, a)
 		return err
 	})
 	return out, s.fault("list a node's attempts", err)
