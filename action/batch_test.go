@@ -186,7 +186,7 @@ func TestNodes_pauses_and_services(t *testing.T) {
 		d, err := w.Store.DispatchState(w.Ctx)
 		require.NoError(t, err)
 		assert.True(t, d.Paused)
-		assert.Contains(t, d.Reason, "upgrade")
+		assert.Equal(t, []store.Stop{{Kind: store.Pause, Reason: "upgrade", By: actiontest.Who, Since: w.Clock.Now(), Until: w.Clock.Now().Add(time.Hour)}}, d.StopsAt(w.Clock.Now()))
 		require.NoError(t, w.Actions.EndStop(w.Ctx, actiontest.Who, store.Stop{Kind: store.Pause}))
 
 		require.NoError(t, w.Actions.TriggerService(w.Ctx, actiontest.Who, "dispatch"))

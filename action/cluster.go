@@ -74,7 +74,7 @@ func (a *Actions) Stop(ctx context.Context, who string, x store.Stop) error {
 	act, target := stopAct(x, "dispatch_pause", "breaker_open")
 	return a.logged(ctx, who, act, target, detail, func(tx *store.Tx) error {
 		if x.Scope == store.OfAll {
-			return tx.PauseDispatch(true, x.Reason+" ("+who+")", x.Until)
+			return tx.PauseDispatch(true, x.Reason, x.Until)
 		}
 		return tx.SetStop(x)
 	})

@@ -113,7 +113,7 @@ func (x *edits) act() {
 		what = "cold start of " + task + " from " + from
 		_, err = x.Actions.ColdStart(x.Ctx, actiontest.Who, action.ColdStartRequest{Period: period, Tasks: []string{task}, From: from, To: to, Only: x.pick("missing", "all"), Pace: action.Pace{Limit: x.rng.IntN(3)}})
 	case n < 16:
-		all, e := x.Store.Campaigns(x.Ctx, nil, 0, 1)
+		all, e := x.Store.Campaigns(x.Ctx, store.CampaignFilter{Limit: 1})
 		require.NoError(x.t, e)
 		if len(all) > 0 {
 			what = "cancel"

@@ -95,11 +95,16 @@ func newServer(o Options) *server {
 	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
 	s.feed = feed{s: s, listeners: map[*listener]bool{}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
-	r.Use(identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.strict, s.repeatable)
+	r.Use(headed, identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.strict, s.repeatable)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path+" here; /openapi.json lists what there is")
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+			if s.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
+				w.Header().Add("Allow", method)
+			}
+		}
 		writeProblem(w, http.StatusMethodNotAllowed, r.Method+" is not to be had of "+r.URL.Path)
 	})
 
@@ -141,6 +146,17 @@ func newServer(o Options) *server {
 	s.dutyOperations()
 	s.declared(r)
 	return s
+}
+
+// headed answers HEAD as GET is answered; the HTTP server leaves the body out. A stream has no end at which it could.
+func headed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead && r.URL.Path != wire.Prefix+"/events" {
+			r = r.WithContext(r.Context()) // a copy
+			r.Method = http.MethodGet
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // healthz says that the process answers, and no more: who restarts what does not must not do so because the database is away.
@@ -203,6 +219,25 @@ func (s *server) instant(field, text string) (capri.Instant, error) {
 		return 0, rename(field, err)
 	}
 	return at, nil
+}
+
+// span reads a list's range, either end of which may be left out, as [start, end). included: a time of day as its end
+// belongs to it.
+func (s *server) span(from, to string, included bool) (start, end capri.Instant, err error) {
+	if from != "" {
+		if start, err = s.instant("from", from); err != nil {
+			return 0, 0, err
+		}
+	}
+	if to != "" {
+		if end, err = s.Actions.Calendar().ParseRangeEnd(to, included); err != nil {
+			return 0, 0, rename("to", err)
+		}
+		if end < start || end == start && included {
+			return 0, 0, capri.Invalid("to", to, "not before from ("+from+")")
+		}
+	}
+	return start, end, nil
 }
 
 // remote is the caller's address without its port, for the log.

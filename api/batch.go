@@ -123,23 +123,10 @@ func (s *server) timeRange(in *batchesInput, f *store.BatchFilter) (err error) {
 	if in.ByData {
 		f.Order.Of = store.ByData
 	}
-	if in.From != "" {
-		if f.From, err = s.instant("from", in.From); err != nil {
-			return err
-		}
+	if f.From, f.To, err = s.span(in.From, in.To, !in.ByData); err == nil && in.To != "" && !in.ByData {
+		f.To-- // the filter's end is included
 	}
-	if in.To != "" {
-		if f.To, err = s.Actions.Calendar().ParseRangeEnd(in.To, !in.ByData); err != nil {
-			return rename("to", err)
-		}
-		if f.To < f.From || f.To == f.From && !in.ByData {
-			return capri.Invalid("to", in.To, "not before from ("+in.From+")")
-		}
-		if !in.ByData {
-			f.To-- // the filter's end is included
-		}
-	}
-	return nil
+	return err
 }
 
 func (s *server) batch(ctx context.Context, in *idInput) (*body[wire.BatchDetail], error) {

@@ -72,18 +72,21 @@ func (s *server) wirePlan(p *action.Planned) wire.CampaignPlan {
 type campaignsInput struct {
 	Paging
 	State string `query:"state" enum:"previewed,creating,running,paused,cancelling,done,cancelled,refused"`
+	From  string `query:"from" maxLength:"100" doc:"made at or after"`
+	To    string `query:"to" maxLength:"100" doc:"included (a bare date: all of it)"`
 }
 
 func (s *server) campaigns(ctx context.Context, in *campaignsInput) (*pageOutput[wire.Campaign], error) {
-	from, err := after[capri.CampaignID](&in.Paging)
-	if err != nil {
+	f := store.CampaignFilter{Limit: in.Limit + 1}
+	f.State, _ = capri.ParseCampaignState(in.State)
+	var err error
+	if f.Before, err = after[capri.CampaignID](&in.Paging); err != nil {
 		return nil, err
 	}
-	var states []capri.CampaignState
-	if state, ok := capri.ParseCampaignState(in.State); ok {
-		states = append(states, state)
+	if f.From, f.To, err = s.span(in.From, in.To, true); err != nil {
+		return nil, err
 	}
-	rows, err := s.Store.Campaigns(ctx, states, from, in.Limit+1)
+	rows, err := s.Store.Campaigns(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -372,6 +373,36 @@ func TestNull_is_no_value_where_the_description_has_none(t *testing.T) {
 		if field != "" {
 			require.Equal(t, field, r.problem(rec).Errors[0].Field)
 		}
+	}
+}
+
+func TestHEAD_is_answered_as_GET_without_a_body(t *testing.T) {
+	r := newRig(t, actiontest.SQLite(t))
+	srv := httptest.NewServer(r.handler)
+	defer srv.Close()
+	ask := func(method, path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+r.keys[auth.SuperAdmin])
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		if method == "HEAD" {
+			require.Empty(t, data, path)
+		}
+		return resp
+	}
+	for _, path := range []string{"/docs", "/healthz", "/readyz", "/openapi.json", "/metrics", "/api/v1/tasks", "/api/v1/tasks/nothing", "/nothing"} {
+		get, head := ask("GET", path), ask("HEAD", path)
+		require.Equal(t, get.StatusCode, head.StatusCode, path)
+		require.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"), path)
+	}
+	for path, allow := range map[string][]string{"/api/v1/tasks:apply": {"POST"}, "/api/v1/events": {"GET"}} {
+		resp := ask("HEAD", path)
+		require.Equal(t, 405, resp.StatusCode, path)
+		require.Equal(t, allow, resp.Header["Allow"], path)
 	}
 }
 

@@ -80,15 +80,8 @@ func (s *server) actions(ctx context.Context, in *actionsInput) (*pageOutput[wir
 			return nil, capri.NotFound("there is no task %q", in.Task)
 		}
 	}
-	if in.From != "" {
-		if f.From, err = s.instant("from", in.From); err != nil {
-			return nil, err
-		}
-	}
-	if in.To != "" {
-		if f.To, err = s.Actions.Calendar().ParseRangeEnd(in.To, true); err != nil {
-			return nil, rename("to", err)
-		}
+	if f.From, f.To, err = s.span(in.From, in.To, true); err != nil {
+		return nil, err
 	}
 	rows, err := s.Store.Actions(ctx, f)
 	if err != nil {

@@ -326,6 +326,23 @@ func (s *server) describeEvents() {
 	})
 }
 
+// mayFollow refuses tasks that are not there: who follows one would wait for ever. Deleted ones may still run.
+func (s *server) mayFollow(ctx context.Context, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	found, err := s.Store.Tasks(ctx, store.TaskFilter{Names: tasks, WithDeleted: true, Seen: seen(ctx, auth.BatchRead)})
+	if err != nil {
+		return err
+	}
+	for _, name := range tasks {
+		if !slices.ContainsFunc(found, func(t *capri.Task) bool { return t.Name == name }) {
+			return capri.NotFound("there is no task %q", name)
+		}
+	}
+	return nil
+}
+
 // events answers GET /api/v1/events, until the caller leaves.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
@@ -338,6 +355,10 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	want, err := readWanted(r)
 	if err != nil {
+		fail(err)
+		return
+	}
+	if err := s.mayFollow(ctx, want.tasks); err != nil {
 		fail(err)
 		return
 	}

@@ -193,6 +193,17 @@ func TestEvents_show_nobody_what_he_may_not_see(t *testing.T) {
 	assert.Equal(t, wire.EventService, h.kind, "it hears of what is everybody's, and of no batch before")
 }
 
+func TestEvents_of_a_task_that_is_not_there_are_refused(t *testing.T) {
+	w := actiontest.SQLite(t)
+	w.Apply(some)
+	r := newRig(t, w)
+	for _, task := range []string{"nothing", "day,nothing", "%27%20OR%201%3D1--"} {
+		rec := r.ask(auth.ReadOnly, "GET", "/api/v1/events?task="+task, "")
+		assert.Equal(t, 404, rec.Code, task)
+		assert.Contains(t, r.problem(rec).Detail, "there is no task")
+	}
+}
+
 func TestEvents_end_when_the_key_does_and_there_are_only_so_many(t *testing.T) {
 	s := newStreams(t, actiontest.SQLite(t))
 	key, err := s.Actions.CreateApp(s.Ctx, actiontest.Who, store.App{Name: "short-lived", Role: string(auth.ReadOnly)}, store.Credential{})

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,4 +196,28 @@ func TestEvents_resume_where_the_connection_was_lost(t *testing.T) {
 	require.ErrorIs(t, err, enough)
 	assert.Equal(t, []string{`batch {"id":8}`, `batch {"id":9}`}, got)
 	assert.Equal(t, []string{"", "8"}, lasts)
+}
+
+func TestLists_are_read_to_their_end_where_no_limit_is_given(t *testing.T) {
+	const there = 2345
+	at, asked := capriAt(t, func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		page := wire.Page[wire.Campaign]{}
+		for id := from + 1; id <= min(there, from+limit); id++ {
+			page.Items = append(page.Items, wire.Campaign{ID: capri.CampaignID(id)})
+		}
+		if from+limit < there {
+			page.Next = strconv.Itoa(from + limit)
+		}
+		_ = json.NewEncoder(w).Encode(page)
+	})
+	for limit, want := range map[int]struct{ rows, requests int }{0: {there, 3}, 1: {1, 1}, 1500: {1500, 2}, 9999: {there, 3}} {
+		asked.Store(0)
+		list, err := newClient(t, at).Campaigns(t.Context(), CampaignFilter{}, limit)
+		require.NoError(t, err)
+		require.Len(t, list, want.rows)
+		assert.Equal(t, capri.CampaignID(want.rows), list[want.rows-1].ID)
+		assert.EqualValues(t, want.requests, asked.Load())
+	}
 }

@@ -501,9 +501,12 @@ func (c *Client) RevokeAlert(ctx context.Context, task, user string) error {
 	return c.call(ctx, remove, path("tasks", task, "alert-grants", user), nil, nil, nil)
 }
 
-// Campaigns lists them, the newest first; state may be empty. limit 0: all.
-func (c *Client) Campaigns(ctx context.Context, state string, limit int) ([]wire.Campaign, error) {
-	return pages[wire.Campaign](ctx, c, "/campaigns", values("state", state), limit)
+// CampaignFilter chooses campaigns; empty fields choose all.
+type CampaignFilter struct{ State, From, To string }
+
+// Campaigns lists them, the newest first; limit 0: all.
+func (c *Client) Campaigns(ctx context.Context, f CampaignFilter, limit int) ([]wire.Campaign, error) {
+	return pages[wire.Campaign](ctx, c, "/campaigns", values("state", f.State, "from", f.From, "to", f.To), limit)
 }
 
 func (c *Client) Campaign(ctx context.Context, id capri.CampaignID) (wire.CampaignDetail, error) {

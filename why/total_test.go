@@ -183,7 +183,7 @@ func waiting(t *testing.T, w *actiontest.World, ids []capri.BatchID) []capri.Bat
 // newest is the campaign that was made last, 0 where there is none.
 func newest(t *testing.T, w *actiontest.World) capri.CampaignID {
 	t.Helper()
-	all, err := w.Store.Campaigns(w.Ctx, nil, 0, 1)
+	all, err := w.Store.Campaigns(w.Ctx, store.CampaignFilter{Limit: 1})
 	require.NoError(t, err)
 	if len(all) == 0 {
 		return 0

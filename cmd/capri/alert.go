@@ -23,8 +23,8 @@ func newAlertList(a *app) *cobra.Command {
 	var limit int
 	var all, single bool
 	cmd := &cobra.Command{Use: "list [--all] [--single]", Short: "List incidents that are not over, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if limit < 1 {
-			return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
+		if err := checkLimit(limit); err != nil {
+			return err
 		}
 		if single {
 			return a.singleAlerts(ctx, c, limit)
@@ -41,7 +41,7 @@ func newAlertList(a *app) *cobra.Command {
 			g.write(w, "no incidents: nothing is wrong that anybody was to be told of")
 		})
 	})}
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	limitFlag(cmd, &limit, 100)
 	cmd.Flags().BoolVar(&all, "all", false, "those that are over, too")
 	cmd.Flags().BoolVar(&single, "single", false, "single alerts instead of incidents")
 	return cmd

@@ -117,7 +117,7 @@ func TestAlertCommands_say_what_is_wrong(t *testing.T) {
 		{[]string{"alert", "ack", "x"}, exitUsage, "as capri alert list shows it"},
 		{[]string{"alert", "show", "0"}, exitUsage, "as capri alert list shows it"},
 		{[]string{"alert", "show"}, exitUsage, "the number of an incident"},
-		{[]string{"alert", "list", "--limit", "0"}, exitUsage, "at least 1"},
+		{[]string{"alert", "list", "--limit", "-1"}, exitUsage, "0 for all"},
 		{[]string{"alert", "raise"}, exitUsage, "in one line"},
 		{[]string{"alert", "raise", "x", "--level", "loud"}, exitUsage, "level"},
 		{[]string{"alert", "raise", "a\nb"}, exitUsage, "one line of at most 255 bytes"},

@@ -24,8 +24,8 @@ func newBatchCommand(a *app) *cobra.Command {
 func newBatchList(a *app) *cobra.Command {
 	var f wire.Batches
 	cmd := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		if f.Limit < 1 {
-			return capri.Invalid("--limit", strconv.Itoa(f.Limit), "at least 1")
+		if err := checkLimit(f.Limit); err != nil {
+			return err
 		}
 		batches, err := c.Batches(ctx, f)
 		if err != nil {
@@ -50,7 +50,7 @@ func newBatchList(a *app) *cobra.Command {
 	fl.BoolVar(&f.Late, "late", false, "late ones only")
 	fl.BoolVar(&f.AllRuns, "all-runs", false, "every run of a batch_no, not only the latest")
 	fl.BoolVar(&f.Archived, "archived", false, "archived ones too; a range that reaches back has them anyway")
-	fl.IntVar(&f.Limit, "limit", 100, "at most so many")
+	limitFlag(cmd, &f.Limit, 100)
 	return cmd
 }
 
@@ -289,8 +289,8 @@ not finished is left alone; what has finished runs again with --only all, or --o
 				return usage("a cold start needs --from and --to")
 			}
 			p, err := capri.ParsePeriod(period)
-			if err != nil {
-				return named("--period", err)
+			if err != nil || p == capri.Manual {
+				return capri.Invalid("--period", period, "hour, day, week, month or cron (a manual task has no marks: capri execute runs it)")
 			}
 			if r.Only != "missing" && r.Only != "all" && r.Only != "failed" {
 				return capri.Invalid("--only", r.Only, "missing, all or failed")

@@ -102,14 +102,14 @@ func campaignID(text string) (capri.CampaignID, error) {
 }
 
 func newCampaignListCommand(a *app) *cobra.Command {
-	var state string
+	var f client.CampaignFilter
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: "List campaigns, the newest first", Args: noArgs,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			if limit < 0 {
-				return capri.Invalid("--limit", strconv.Itoa(limit), "how many at most, or 0 for all")
+			if err := checkLimit(limit); err != nil {
+				return err
 			}
-			all, err := c.Campaigns(ctx, state, limit)
+			all, err := c.Campaigns(ctx, f, limit)
 			if err != nil {
 				return err
 			}
@@ -121,8 +121,10 @@ func newCampaignListCommand(a *app) *cobra.Command {
 				g.write(w, "no campaign")
 			})
 		})}
-	cmd.Flags().StringVar(&state, "state", "", "previewed, creating, running, paused, cancelling, done, cancelled or refused")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0: all")
+	cmd.Flags().StringVar(&f.State, "state", "", "previewed, creating, running, paused, cancelling, done, cancelled or refused")
+	cmd.Flags().StringVar(&f.From, "from", "", "made at or after")
+	cmd.Flags().StringVar(&f.To, "to", "", "made at or before; a bare date is all of it")
+	limitFlag(cmd, &limit, 50)
 	return cmd
 }
 
@@ -141,8 +143,8 @@ func newCampaignShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if limit < 0 {
-				return capri.Invalid("--limit", strconv.Itoa(limit), "how many items at most, or 0 for all")
+			if err := checkLimit(limit); err != nil {
+				return err
 			}
 			d, err := c.Campaign(ctx, id)
 			if err != nil {
@@ -158,7 +160,7 @@ func newCampaignShowCommand(a *app) *cobra.Command {
 			})
 		})}
 	cmd.Flags().StringVar(&action, "action", "", "only items of this action: new, new_run, kill_first, left_waiting, in_the_way, left_alone, exists, not_in_definition, disabled or refused")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "how many items at most; 0: all")
+	limitFlag(cmd, &limit, 1000)
 	return cmd
 }
 

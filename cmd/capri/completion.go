@@ -65,7 +65,9 @@ var (
 	departmentWords = namesOf((*client.Client).Departments, func(d wire.Department) string { return described(d.Name, d.Title) })
 	appWords        = namesOf((*client.Client).Apps, func(x wire.App) string { return x.Name })
 	accountWords    = namesOf((*client.Client).AccountGrants, func(g wire.AccountGrant) string { return g.Account })
-	campaignWords   = namesOf(func(c *client.Client, ctx context.Context) ([]wire.Campaign, error) { return c.Campaigns(ctx, "", 50) },
+	campaignWords   = namesOf(func(c *client.Client, ctx context.Context) ([]wire.Campaign, error) {
+		return c.Campaigns(ctx, client.CampaignFilter{}, 50)
+	},
 		func(k wire.Campaign) string {
 			return described(fmt.Sprint(k.ID), fmt.Sprintf("%s of %s, %s", k.Kind, k.Target, k.State))
 		})

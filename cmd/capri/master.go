@@ -62,12 +62,8 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 	if err := p.prepareAlerting(ctx); err != nil {
 		return err
 	}
-	made, err := auth.FirstKey(ctx, p.store, c.Data)
-	if err != nil {
+	if err := a.firstKey(ctx, p); err != nil {
 		return err
-	}
-	if made {
-		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(c.Data))
 	}
 	logs, err := p.nodeLogs(ctx)
 	if err != nil {
@@ -85,6 +81,15 @@ func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
 			return serve(ctx, d, p.newAPI(ctx, logs), d.secured, p.log)
 		})
 	p.log.Info("stopped", "err", err)
+	return err
+}
+
+// firstKey makes the first key of a new database, whoever starts on it first: without one nobody could do anything.
+func (a *app) firstKey(ctx context.Context, p *process) error {
+	made, err := auth.FirstKey(ctx, p.store, p.conf.Data)
+	if made {
+		fmt.Fprintf(a.out, "The first key, an administrator's, is in %s\n", auth.AdminKeyFile(p.conf.Data))
+	}
 	return err
 }
 

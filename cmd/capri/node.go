@@ -366,8 +366,8 @@ func newActionCommand(a *app) *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List what people and apps did, newest first",
 		Long: "List what people and apps did, newest first: admins see everything, others what they did themselves and what was\n" +
 			"done to what is theirs or their department's. What it was before and is after is in -o json.", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			if limit < 1 {
-				return capri.Invalid("--limit", strconv.Itoa(limit), "at least 1")
+			if err := checkLimit(limit); err != nil {
+				return err
 			}
 			actions, err := c.Actions(ctx, f, limit)
 			if err != nil {
@@ -381,7 +381,7 @@ func newActionCommand(a *app) *cobra.Command {
 				g.write(w, "no actions")
 			})
 		})}
-	list.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	limitFlag(list, &limit, 100)
 	list.Flags().StringVar(&f.Who, "who", "", "of this user or app")
 	list.Flags().StringVar(&f.Action, "action", "", "such as kill or task_apply")
 	list.Flags().StringVar(&f.Target, "target", "", `such as "batch 17", or a name`)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"capri"
@@ -25,6 +26,18 @@ func checkFormat(format string) error {
 		return nil
 	}
 	return capri.Invalid("--output", format, "table, json or yaml")
+}
+
+// limitFlag is --limit of a list that comes in pages, and checkLimit what it may be.
+func limitFlag(cmd *cobra.Command, limit *int, otherwise int) {
+	cmd.Flags().IntVar(limit, "limit", otherwise, "at most so many; 0: all")
+}
+
+func checkLimit(limit int) error {
+	if limit < 0 {
+		return capri.Invalid("--limit", strconv.Itoa(limit), "how many at most, or 0 for all")
+	}
+	return nil
 }
 
 // print writes v as JSON or YAML, or calls human for the table. v must be what people's scripts may rely on.

@@ -104,7 +104,15 @@ tasks:
 	assert.Equal(t, 6, p.Actions["new_run"])
 	assert.Equal(t, "by logic of day 20261118", p.Items[1].Why)
 	id := fmt.Sprint(p.ID)
-	for _, bad := range [][]string{{"campaign", "show", "x"}, {"campaign", "drop", id}, {"campaign", "limit", id, "-1"}, {"campaign", "limit", id, "x"}, {"campaign", "limit", id}, {"campaign", "run"}, {"campaign", "list", "--limit", "-1"}, {"campaign", "show", id, "--limit", "-1"}, {"dispatch", "limit", "1", "2"}} {
+	for _, x := range []struct {
+		flags []string
+		n     int
+	}{{nil, 2}, {[]string{"--limit", "0"}, 2}, {[]string{"--limit", "1"}, 1}, {[]string{"--from", "2026-11-20", "--to", "2026-11-20"}, 2}, {[]string{"--to", "2026-11-19"}, 0}, {[]string{"--from", "2026-11-21"}, 0}} {
+		var list []wire.Campaign
+		c.json(&list, append([]string{"campaign", "list"}, x.flags...)...)
+		assert.Len(t, list, x.n, x.flags)
+	}
+	for _, bad := range [][]string{{"campaign", "list", "--from", "2026-11-21", "--to", "2026-11-20"}, {"campaign", "list", "--to", "soon"}, {"campaign", "show", "x"}, {"campaign", "drop", id}, {"campaign", "limit", id, "-1"}, {"campaign", "limit", id, "x"}, {"campaign", "limit", id}, {"campaign", "run"}, {"campaign", "list", "--limit", "-1"}, {"campaign", "show", id, "--limit", "-1"}, {"dispatch", "limit", "1", "2"}} {
 		assert.Equal(t, exitUsage, c.capri(bad...).code, bad)
 	}
 	assert.Equal(t, exitNotFound, c.capri("campaign", "show", "999").code)

@@ -45,6 +45,9 @@ func (a *app) web(ctx context.Context, c *conf.Config) error {
 	if err := p.prepareAlerting(ctx); err != nil {
 		return err
 	}
+	if err := a.firstKey(ctx, p); err != nil {
+		return err
+	}
 	logs, err := p.nodeLogs(ctx)
 	if err != nil {
 		return err

@@ -264,7 +264,7 @@ func Clean(ctx context.Context, db *sql.DB, d *dialect.Dialect) error {
 			return fmt.Errorf("clean table %s: %w", t, err)
 		}
 	}
-	_, err = db.ExecContext(ctx, "UPDATE capri_service_lock SET paused = 0, paused_reason = '', paused_until = NULL, max_running = -1")
+	_, err = db.ExecContext(ctx, "UPDATE capri_service_lock SET paused = 0, paused_reason = '', paused_until = NULL, paused_by = '', paused_at = NULL, max_running = -1")
 	if err != nil {
 		return fmt.Errorf("clean table capri_service_lock: %w", err)
 	}

@@ -288,6 +288,29 @@ func (s *Store) Actions(ctx context.Context, f ActionFilter) ([]Action, error) {
 func actions(f ActionFilter) sq.SelectBuilder {
 	q := sq.Select("a.id", "a.at", "a.who", "a.kind", "a.address", "a.request_id", "a.action", "a.target", "a.detail", "a.task_id", "a.department", "a.before_json", "a.after_json").
 		From("action_log a").OrderBy("a.id DESC").Limit(uint64(max(f.Limit, 0)))
+	if f.Seen == nil {
+		return f.narrow(q)
+	}
+	return q.JoinClause(f.seen())
+}
+
+// seen joins the newest that somebody may read of, by a walk for each reason why he may: of somebody quiet, an OR over the
+// reasons would walk through all that anybody ever did. What was done to a department's is of no task.
+func (f ActionFilter) seen() sq.Sqlizer {
+	v := f.Seen
+	newest := func(q sq.SelectBuilder) sq.SelectBuilder {
+		return sq.Select("m.id").FromSelect(f.narrow(q.OrderBy("a.id DESC").Limit(uint64(max(f.Limit, 0)))), "m")
+	}
+	own := newest(sq.Select("a.id").From("action_log a").Where(sq.Eq{"a.who": v.Who, "a.kind": v.Kind}))
+	tasks := newest(sq.Select("a.id").From("task t").Join("action_log a ON a.task_id = t.id").Where(v.Of.tasks()))
+	if v.Of.Department == "" {
+		return sq.Expr("JOIN (? UNION ?) seen ON seen.id = a.id", own, tasks)
+	}
+	department := newest(sq.Select("a.id").From("action_log a").Where(sq.Eq{"a.task_id": 0, "a.department": v.Of.Department}))
+	return sq.Expr("JOIN (? UNION ? UNION ?) seen ON seen.id = a.id", own, tasks, department)
+}
+
+func (f ActionFilter) narrow(q sq.SelectBuilder) sq.SelectBuilder {
 	for column, text := range map[string]string{"a.who": f.Who, "a.action": f.Action, "a.target": f.Target, "a.request_id": f.RequestID} {
 		if text != "" {
 			q = q.Where(sq.Eq{column: text})
@@ -304,13 +327,6 @@ func actions(f ActionFilter) sq.SelectBuilder {
 	}
 	if f.Before != 0 {
 		q = q.Where("a.id < ?", f.Before)
-	}
-	if v := f.Seen; v != nil {
-		or := sq.Or{sq.Eq{"a.who": v.Who, "a.kind": v.Kind}, sq.Expr("a.task_id IN (?)", sq.Select("t.id").From("task t").Where(v.Of.tasks()))}
-		if v.Of.Department != "" {
-			or = append(or, sq.Eq{"a.department": v.Of.Department})
-		}
-		q = q.Where(or)
 	}
 	return q
 }

@@ -118,14 +118,28 @@ func (s *Store) Campaign(ctx context.Context, id capri.CampaignID) (capri.Campai
 	return all[0], nil
 }
 
-// Campaigns lists them, the newest first, older than one (0: from the newest), in some states (none: all).
-func (s *Store) Campaigns(ctx context.Context, states []capri.CampaignState, before capri.CampaignID, limit int) ([]capri.Campaign, error) {
-	q := sq.Select(campaignColumns...).From("campaign").Where("state > 0").OrderBy("id DESC").Limit(uint64(limit))
-	if len(states) > 0 {
-		q = q.Where(sq.Eq{"state": ints(states)})
+// CampaignFilter chooses campaigns for a list. Zero fields choose all.
+type CampaignFilter struct {
+	State    capri.CampaignState
+	From, To capri.Instant // made in [From, To)
+	Before   capri.CampaignID
+	Limit    int
+}
+
+// Campaigns lists them, the newest first.
+func (s *Store) Campaigns(ctx context.Context, f CampaignFilter) ([]capri.Campaign, error) {
+	q := sq.Select(campaignColumns...).From("campaign").Where("state > 0").OrderBy("id DESC").Limit(uint64(max(f.Limit, 0)))
+	if f.State != 0 {
+		q = q.Where(sq.Eq{"state": int(f.State)})
 	}
-	if before != 0 {
-		q = q.Where(sq.Lt{"id": int64(before)})
+	if f.From != 0 {
+		q = q.Where("created_at >= ?", int64(f.From))
+	}
+	if f.To != 0 {
+		q = q.Where("created_at < ?", int64(f.To))
+	}
+	if f.Before != 0 {
+		q = q.Where(sq.Lt{"id": int64(f.Before)})
 	}
 	return s.campaigns(ctx, q)
 }

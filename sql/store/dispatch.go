@@ -261,10 +261,15 @@ func (s *Store) EndUnplaced(ctx context.Context, lease capri.Lease, how capri.Fi
 // PauseDispatch stops all placing until a time (0: until somebody resumes), by a write to dispatch's own row: its next
 // transaction waits for it or comes before it.
 func (tx *Tx) PauseDispatch(paused bool, reason string, until capri.Instant) error {
+	by, since := "", capri.Instant(0)
+	if paused {
+		by, since = tx.who, tx.Now
+	}
 	if err := tx.note("capri_service_lock", sq.Eq{"service": "dispatch"}); err != nil {
 		return err
 	}
-	n, err := tx.exec(sq.Update("capri_service_lock").Set("paused", bit(paused)).Set("paused_reason", cut(reason, 255)).Set("paused_until", nullable(until)).Where(sq.Eq{"service": "dispatch"}))
+	n, err := tx.exec(sq.Update("capri_service_lock").Set("paused", bit(paused)).Set("paused_reason", cut(reason, 255)).Set("paused_until", nullable(until)).
+		Set("paused_by", cut(by, 190)).Set("paused_at", nullable(since)).Where(sq.Eq{"service": "dispatch"}))
 	if err == nil && n == 0 {
 		return errNoDispatch
 	}

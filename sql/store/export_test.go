@@ -26,6 +26,12 @@ func RecountText(ids []capri.BatchID) (string, []any) {
 	return text, args
 }
 
+// ActionsText is the list of actions of somebody who may not read all.
+func ActionsText(f ActionFilter) (string, []any) {
+	text, args, _ := actions(f).ToSql()
+	return text, args
+}
+
 // DueText, EndedText and FirstEvent are those of deadlines and durations.
 func DueText(now capri.Instant, after DueDeadline, limit int) (string, []any) {
 	text, args, _ := dueQuery(now, after, limit).ToSql()

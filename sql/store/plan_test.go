@@ -119,6 +119,37 @@ func TestWhat_monitoring_asks_all_the_time_is_a_walk_on_an_index(t *testing.T) {
 	})
 }
 
+func TestWhat_concerns_somebody_in_the_log_of_actions_is_found_by_walks_on_indexes(t *testing.T) {
+	each(t, func(w *world) {
+		w.Tasks(w.t, 50, func(n int, s *capri.Spec) { s.Owner = fmt.Sprint("user", n%10) })
+		for range 20 { // others do a lot
+			require.NoError(w.t, w.Store.Write(w.ctx, "log", "ops", func(tx *store.Tx) error {
+				var all []store.Change
+				for n := range 100 {
+					all = append(all, store.Change{Action: "kill", Target: "x", Task: capri.TaskID(1 + n%50)})
+				}
+				return tx.LogChanges(all...)
+			}))
+		}
+		if w.Store.Dialect().Name == "mysql" {
+			rows, err := w.Store.DB().QueryContext(w.ctx, "ANALYZE TABLE action_log, task")
+			require.NoError(w.t, err)
+			rows.Close()
+		}
+		f := store.ActionFilter{Seen: &store.SeenActions{Who: "user3", Kind: "user", Of: store.Seen{Owner: "user3", Department: "dw"}}, Before: 1 << 40, Limit: 101}
+		text, args := store.ActionsText(f)
+		plan := w.plan(text, args)
+		all := strings.Join(plan, "\n")
+		for _, index := range []string{"action_log_who", "action_log_task"} {
+			require.Contains(w.t, all, index)
+		}
+		for _, line := range plan {
+			require.NotContains(w.t, line, "SCAN a ", all)
+			require.False(w.t, strings.HasPrefix(line, "a ·  ·"), all)
+		}
+	})
+}
+
 func TestThe_stream_of_changes_begins_where_it_was_and_looks_nothing_up_by_scanning(t *testing.T) {
 	each(t, func(w *world) {
 		w.many(capri.Conditions{})

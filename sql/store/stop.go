@@ -82,6 +82,8 @@ func (x Stop) stops(a Assignment) bool {
 type DispatchState struct {
 	Paused     bool
 	Reason     string
+	By         string
+	Since      capri.Instant
 	Until      capri.Instant // 0: until somebody resumes it
 	MaxRunning int           // -1 no limit, 0 none
 	Stops      []Stop        // also those whose time is over
@@ -100,12 +102,12 @@ func (s *Store) DispatchState(ctx context.Context) (DispatchState, error) {
 
 func (s *Store) dispatchState(ctx context.Context, q querier, suffix string) (DispatchState, error) {
 	d := DispatchState{MaxRunning: -1}
-	err := query(ctx, q, sq.Select("l.paused", "l.paused_reason", "l.paused_until", "l.max_running", "s.kind", "s.scope", "s.name", "s.task_id", "s.reason", "s.created_by", "s.created_at", "s.ends_at").
+	err := query(ctx, q, sq.Select("l.paused", "l.paused_reason", "l.paused_by", "l.paused_at", "l.paused_until", "l.max_running", "s.kind", "s.scope", "s.name", "s.task_id", "s.reason", "s.created_by", "s.created_at", "s.ends_at").
 		From("capri_service_lock l").LeftJoin("dispatch_stop s ON 1 = 1").Where(sq.Eq{"l.service": "dispatch"}).OrderBy("s.kind", "s.scope", "s.name").Suffix(suffix), func(r *sql.Rows) error {
 		var kind, scope, task, since sql.NullInt64
 		var name, reason, by sql.NullString
 		var x Stop
-		err := r.Scan(&d.Paused, &d.Reason, instant{&d.Until}, &d.MaxRunning, &kind, &scope, &name, &task, &reason, &by, &since, instant{&x.Until})
+		err := r.Scan(&d.Paused, &d.Reason, &d.By, instant{&d.Since}, instant{&d.Until}, &d.MaxRunning, &kind, &scope, &name, &task, &reason, &by, &since, instant{&x.Until})
 		if err == nil && kind.Valid {
 			x.Kind, x.Scope, x.Name, x.Task = StopKind(kind.Int64), StopScope(scope.Int64), name.String, capri.TaskID(task.Int64)
 			x.Reason, x.By, x.Since = reason.String, by.String, capri.Instant(since.Int64)
@@ -120,7 +122,7 @@ func (s *Store) dispatchState(ctx context.Context, q querier, suffix string) (Di
 func (d DispatchState) StopsAt(now capri.Instant) []Stop {
 	var out []Stop
 	if d.PausedAt(now) {
-		out = append(out, Stop{Kind: Pause, Reason: d.Reason, Until: d.Until})
+		out = append(out, Stop{Kind: Pause, Reason: d.Reason, By: d.By, Since: d.Since, Until: d.Until})
 	}
 	for _, x := range d.Stops {
 		if x.At(now) {
