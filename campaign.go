@@ -106,6 +106,29 @@ type Campaign struct {
 	CreatedAt, StartedAt, ReleasedAt, FinishedAt Instant
 }
 
+// CampaignEstimate is what a campaign takes by itself, where nothing else runs: each of its batches starts as soon as what it
+// waits for in the campaign has ended and its task, its pool and the campaign have room. What costs nobody knows what counts
+// as nothing.
+type CampaignEstimate struct {
+	Batches      int            `json:"batches" doc:"that run"`
+	ChainMinutes int            `json:"chain_minutes" doc:"of the longest chain of batches that wait for one another: it takes so long however much there is to run on"`
+	ChainBatches int            `json:"chain_batches" doc:"how many they are"`
+	Chain        []string       `json:"chain" doc:"them, as task batch_no; of a long one the first and the last few"`
+	EndsMinutes  int            `json:"ends_minutes" doc:"after its start the last one ends"`
+	Limit        int            `json:"limit" doc:"how many batches at once that is with; 0: no limit"`
+	Slots        int            `json:"slots" doc:"of live nodes that take work, in the pools that it uses"`
+	NoRoom       int            `json:"no_room" doc:"batches that need more slots than their pool has"`
+	Stuck        int            `json:"stuck" doc:"batches that wait for such"`
+	Load         []CampaignLoad `json:"load" doc:"slots in use over time; without what has no room"`
+}
+
+// CampaignLoad is how many slots a campaign uses on the mean during a stretch of time.
+type CampaignLoad struct {
+	From    int     `json:"from_minutes" doc:"after the campaign's start"`
+	Minutes int     `json:"minutes" doc:"how long the stretch is"`
+	Slots   float64 `json:"slots"`
+}
+
 // CampaignItem is what a campaign does with one batch_no.
 type CampaignItem struct {
 	Campaign    CampaignID

@@ -46,7 +46,8 @@ type PlannedItem struct {
 // Planned is a campaign with all its items, in their order.
 type Planned struct {
 	capri.Campaign
-	Items []PlannedItem
+	Items    []PlannedItem
+	Estimate *capri.CampaignEstimate
 }
 
 // Pace is how a campaign runs.
@@ -118,10 +119,11 @@ func (a *Actions) planCampaign(ctx context.Context, who string, q *question) (*P
 		}
 		roots[len(roots)-1].Intervals = append(roots[len(roots)-1].Intervals, ti.iv)
 	}
-	reached, err := a.reach(ctx, q, roots)
+	reached, broken, err := a.reach(ctx, q, roots)
 	if err != nil {
 		return nil, err
 	}
+	listed = append(listed, broken...)
 	if q.by != 0 {
 		if known, err = a.known(ctx, reached); err != nil {
 			return nil, err
@@ -138,18 +140,25 @@ func (a *Actions) planCampaign(ctx context.Context, who string, q *question) (*P
 		items = append(items, it)
 	}
 	items = among(items, listed)
-	at := make(map[string]int, len(items))
+	at := make(map[string]*PlannedItem, len(items))
 	for i := range items {
-		at[items[i].TaskName+":"+string(items[i].BatchNo)] = i
+		items[i].Seq = i
+		at[items[i].TaskName+":"+string(items[i].BatchNo)] = &items[i]
 	}
-	for _, r := range reached {
-		if r.Reason.By != 0 {
-			items[at[r.Task.Name+":"+string(r.Interval.BatchNo)]].Via = at[r.Reason.Task+":"+string(r.Reason.BatchNo)]
+	of := func(r *cascade.Item) *PlannedItem { return at[r.Task.Name+":"+string(r.Interval.BatchNo)] }
+	for i := range reached {
+		if why := &reached[i].Reason; why.By != 0 {
+			of(&reached[i]).Via = at[why.Task+":"+string(why.BatchNo)].Seq
 		}
 	}
 	p := &Planned{Items: items, Campaign: capri.Campaign{Kind: q.kind, Target: q.target, Request: string(request), Who: who, Reason: q.pace.Reason, Limit: q.pace.Limit,
 		NewestFirst: q.pace.Order == newestFirst, Items: len(items)}}
-	return p, a.cost(ctx, q, known, p)
+	if err := a.cost(ctx, q, known, p); err != nil {
+		return nil, err
+	}
+	runs := cascade.Keep(reached, func(r *cascade.Item) bool { return of(r).Action.Runs() })
+	p.Estimate, err = a.estimate(ctx, &p.Campaign, runs, func(r *cascade.Item) int { return of(r).Minutes })
+	return p, err
 }
 
 // among puts what is listed and does not run between the others, by its mark.
@@ -170,11 +179,12 @@ func among(items, listed []PlannedItem) []PlannedItem {
 	return append(out, listed...)
 }
 
-// reach finds what runs with the roots, in an order in which it can run.
-func (a *Actions) reach(ctx context.Context, q *question, roots []cascade.Root) ([]cascade.Item, error) {
+// reach finds what runs with the roots, in an order in which it can run, and the tasks that a cascade may reach or not,
+// which is for people to look at.
+func (a *Actions) reach(ctx context.Context, q *question, roots []cascade.Root) (reached []cascade.Item, broken []PlannedItem, err error) {
 	rows, err := a.store.ParentRefs(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tasks := make([]*capri.Task, len(q.tasks))
 	for i, t := range q.tasks {
@@ -182,11 +192,26 @@ func (a *Actions) reach(ctx context.Context, q *question, roots []cascade.Root) 
 	}
 	if q.by != 0 {
 		if tasks, err = a.store.Tasks(ctx, store.TaskFilter{}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	g := cascade.New(a.calendar, tasks, birth.Refs(rows))
-	return g.Reach(roots, q.by, q.now, maxRange)
+	if reached, err = g.Reach(roots, q.by, q.now, maxRange); err != nil {
+		return nil, nil, err
+	}
+	for _, b := range g.Broken() {
+		if q.by != 0 && b.Task.Enabled {
+			it := refused(b.Task, b.Err)
+			it.Why = "nobody knows whether it would be reached"
+			broken = append(broken, it)
+		}
+	}
+	return reached, broken, nil
+}
+
+// refused is a task whose definition cannot be used: nothing can be said of its batches.
+func refused(t *capri.Task, why error) PlannedItem {
+	return PlannedItem{TaskName: t.Name, CampaignItem: capri.CampaignItem{Action: capri.ItemRefused, Task: t.ID, TaskVersion: t.Version, Via: -1, Why: "asked for", Note: why.Error(), Minutes: -1}}
 }
 
 // known is what there is of batch_nos.
@@ -289,12 +314,9 @@ func (a *Actions) cost(ctx context.Context, q *question, k known, p *Planned) er
 		if minutes == 0 && n[it.Task] > 0 {
 			minutes = sum[it.Task] / n[it.Task]
 		}
-		if minutes = cmp.Or(minutes, mean[it.Task]); minutes == 0 {
-			p.Unknown++
-			continue
+		if minutes = cmp.Or(minutes, mean[it.Task]); minutes > 0 {
+			it.Minutes = minutes
 		}
-		it.Minutes = minutes
-		p.Minutes += int64(minutes)
 	}
 	return nil
 }
@@ -323,7 +345,7 @@ func (a *Actions) campaign(ctx context.Context, who string, q *question) (*Plann
 			return tx.LogAction("campaign_preview", fmt.Sprintf("campaign %d", p.ID), fmt.Sprintf("%s %s: %s", p.Kind, p.Target, p.Request))
 		}
 	}
-	if err := a.store.SaveCampaign(ctx, who, &p.Campaign, items, note); err != nil {
+	if err := a.store.SaveCampaign(ctx, who, &p.Campaign, p.Estimate, items, note); err != nil {
 		return nil, err
 	}
 	for i := range items {
@@ -427,8 +449,18 @@ func (a *Actions) run(ctx context.Context, who string, c capri.Campaign, pace Pa
 			about = t.ID
 		}
 	}
+	estimate := func(*store.Tx) error { return nil }
+	if newest := pace.Order == newestFirst; c.Limit != pace.Limit || c.NewestFirst != newest {
+		c.Limit, c.NewestFirst = pace.Limit, newest
+		if estimate, err = a.estimateAgain(ctx, &c, everyItem); err != nil {
+			return c, err
+		}
+	}
 	var started capri.Campaign
 	err = a.store.Write(ctx, "run a campaign", who, func(tx *store.Tx) (err error) {
+		if err := estimate(tx); err != nil {
+			return err
+		}
 		if started, err = tx.StartCampaign(c.ID, pace.Limit, pace.Order == newestFirst); err != nil {
 			return err
 		}
@@ -473,7 +505,9 @@ func (a *Actions) DropItems(ctx context.Context, who string, id capri.CampaignID
 	}
 	byTask := map[string][]capri.BatchNo{}
 	var names []string
+	taken := map[string]bool{}
 	for _, w := range what {
+		taken[w] = true
 		name, no, one := strings.Cut(w, ":")
 		if _, seen := byTask[name]; !seen {
 			names = append(names, name)
@@ -493,6 +527,16 @@ func (a *Actions) DropItems(ctx context.Context, who string, id capri.CampaignID
 	for _, t := range tasks {
 		ids[t.Name] = t.ID
 	}
+	c, err := a.store.Campaign(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	estimate, err := a.estimateAgain(ctx, &c, func(r *store.ItemRow) bool {
+		return !taken[r.TaskName] && !taken[r.TaskName+":"+string(r.BatchNo)]
+	})
+	if err != nil {
+		return 0, err
+	}
 	err = a.store.Write(ctx, "take out of a campaign", who, func(tx *store.Tx) error {
 		dropped = 0
 		for _, name := range names {
@@ -506,6 +550,9 @@ func (a *Actions) DropItems(ctx context.Context, who string, id capri.CampaignID
 				return capri.NotFound("campaign %d has not all of %s that is to be taken out, or it was taken out before", id, name)
 			}
 			dropped += n
+		}
+		if err := estimate(tx); err != nil {
+			return err
 		}
 		return tx.LogAction("campaign_drop", fmt.Sprintf("campaign %d", id), strings.Join(what, " "))
 	})
@@ -539,8 +586,22 @@ func (a *Actions) LimitCampaign(ctx context.Context, who string, id capri.Campai
 	if err := (Pace{Limit: limit}).check(); err != nil {
 		return capri.Campaign{}, err
 	}
+	c, err := a.store.Campaign(ctx, id)
+	if err != nil {
+		return c, err
+	}
+	estimate := func(*store.Tx) error { return nil } // of what runs already it stays what it was at the start
+	if c.State == capri.CampaignPreviewed {
+		c.Limit = limit
+		if estimate, err = a.estimateAgain(ctx, &c, everyItem); err != nil {
+			return c, err
+		}
+	}
 	return a.move(ctx, who, "campaign_limit", id, fmt.Sprintf("at most %d at once", limit), func(tx *store.Tx) (capri.Campaign, error) {
-		return capri.Campaign{}, tx.LimitCampaign(id, limit)
+		if err := tx.LimitCampaign(id, limit); err != nil {
+			return capri.Campaign{}, err
+		}
+		return capri.Campaign{}, estimate(tx)
 	})
 }
 

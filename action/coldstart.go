@@ -95,7 +95,7 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 		case len(r.Tasks) > 0:
 			return nil, nil, fmt.Errorf("task %s: %w", t.Name, err)
 		default:
-			poisoned = append(poisoned, PlannedItem{TaskName: t.Name, CampaignItem: capri.CampaignItem{Action: capri.ItemRefused, Task: t.ID, TaskVersion: t.Version, Via: -1, Why: "asked for", Note: err.Error(), Minutes: -1}})
+			poisoned = append(poisoned, refused(t, err))
 		}
 	}
 	if len(tasks)+len(poisoned) == 0 {

@@ -55,7 +55,7 @@ func (s *server) wireItem(it *capri.CampaignItem, task string) wire.CampaignItem
 
 // plan writes what was planned, with the first of its items.
 func (s *server) wirePlan(p *action.Planned) wire.CampaignPlan {
-	out := wire.CampaignPlan{Campaign: s.wireCampaign(p.Campaign), Actions: map[string]int{}, Items: make([]wire.CampaignItem, 0, min(len(p.Items), itemsAtOnce))}
+	out := wire.CampaignPlan{Campaign: s.wireCampaign(p.Campaign), Actions: map[string]int{}, Estimate: p.Estimate, Items: make([]wire.CampaignItem, 0, min(len(p.Items), itemsAtOnce))}
 	for i := range p.Items {
 		it := &p.Items[i]
 		out.Actions[it.Action.String()]++
@@ -116,7 +116,11 @@ func (s *server) campaign(ctx context.Context, in *idInput) (*body[wire.Campaign
 	if err != nil {
 		return nil, err
 	}
-	out := wire.CampaignDetail{Campaign: s.wireCampaign(c), Actions: map[string]int{}}
+	estimate, err := s.Store.CampaignEstimate(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.CampaignDetail{Campaign: s.wireCampaign(c), Actions: map[string]int{}, Estimate: estimate}
 	p := &out.Progress
 	for _, k := range counts {
 		if k.Dropped {

@@ -7,7 +7,8 @@
 //	roots: (task, intervals) ─┐
 //	                          ├─Reach──▶ []Item, each once, parents first ──Estimate──▶ hours, longest chain, load
 //	by: none, logic, data ────┘             │
-//	                                        ├── Keep: without those that people took out
+//	     stored items ──Connect──▶──────────┤
+//	                                        ├── Keep: without those that do not run
 //	                                        └── Sort: newest first
 //
 // An item is one (task, interval). From each item an edge goes to every batch that waits for it:

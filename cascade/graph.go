@@ -63,8 +63,7 @@ func edgeOf(o *capri.Offset) edge {
 
 // Broken is a task whose definition cannot be used. No cascade knows whether it would reach it.
 type Broken struct {
-	ID   capri.TaskID
-	Name string
+	Task *capri.Task
 	Err  error
 }
 
@@ -77,7 +76,7 @@ func New(c calendar.Calendar, tasks []*capri.Task, refs map[capri.TaskID]lineage
 	for _, t := range sorted {
 		read, err := compile(c, t, refs)
 		if err != nil {
-			g.broken = append(g.broken, Broken{t.ID, t.Name, err})
+			g.broken = append(g.broken, Broken{t, err})
 			continue
 		}
 		n := len(g.tasks)
@@ -156,29 +155,12 @@ func (g *Graph) link() {
 // Broken lists the tasks that cannot be used: whether they would be reached nobody can say.
 func (g *Graph) Broken() []Broken { return g.broken }
 
-// Interval is what a batch_no of the task stands for by the definition as it stands.
-func (g *Graph) Interval(id capri.TaskID, no capri.BatchNo) (capri.Interval, error) {
-	t, err := g.task(id)
-	if err != nil {
-		return capri.Interval{}, err
-	}
-	iv, err := g.c.Parse(t.Period, no)
-	if err != nil || t.ref.Cron == nil {
-		return iv, err
-	}
-	whole := g.c.CronFires(t.ref.Cron, iv.Mark, iv.Mark+1, 1)
-	if len(whole) == 0 {
-		return capri.Interval{}, capri.Invalid("batch_no", string(no), fmt.Sprintf("a fire of %q, the expression of task %s", t.Cron, t.Name))
-	}
-	return whole[0], nil
-}
-
 func (g *Graph) task(id capri.TaskID) (*task, error) {
 	if i, ok := g.byID[id]; ok {
 		return &g.tasks[i], nil
 	}
 	for _, b := range g.broken {
-		if b.ID == id {
+		if b.Task.ID == id {
 			return nil, b.Err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"capri"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -145,6 +146,25 @@ func TestReach_is_what_the_obvious_search_finds(t *testing.T) {
 		}
 		if err := compare(newest, want); err != nil {
 			t.Fatalf("newest first: %s", err)
+		}
+		// What is left of a plan is connected as it was, whatever order it is handed in.
+		some := Keep(items, func(it *Item) bool { return it.NotRun == "" && rapid.IntRange(0, 4).Draw(t, "kept") > 0 })
+		some, err = Sort(some, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loose := slices.Clone(some)
+		slices.Reverse(loose)
+		for i := range loose {
+			loose[i].Before = nil
+		}
+		connected, err := g.Connect(loose, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		require.Equal(t, len(some), len(connected))
+		for i := range some {
+			require.Equal(t, some[i], connected[i])
 		}
 	})
 }

@@ -72,8 +72,7 @@ func (r Reason) String() string {
 // Reach finds what a rerun of the roots reaches by marks not after until (now), each batch once, in the order in which
 // they are to run, the oldest first (see Sort). More than most are refused.
 func (g *Graph) Reach(roots []Root, by By, until capri.Instant, most int) ([]Item, error) {
-	s := &search{g: g, until: until, most: max(most, 1), at: map[key]int32{}, ways: map[wayAt][]capri.Interval{}, first: map[int32]capri.Instant{}}
-	s.finder = g.readers.Find(until, func(task int) capri.Instant { return s.begins(int32(task)) })
+	s := g.search(until, most)
 	if err := s.ask(roots); err != nil {
 		return nil, err
 	}
@@ -92,7 +91,38 @@ func (g *Graph) Reach(roots []Root, by By, until capri.Instant, most int) ([]Ite
 	return sorted(s.items, s.edges, false)
 }
 
-// search is one call of Reach.
+// Connect finds what items wait for among themselves and puts them in the order in which they are to run, the oldest first.
+// It reaches nothing beside them. Items of tasks that the graph does not have, or cannot read, are connected with nothing.
+func (g *Graph) Connect(items []Item, until capri.Instant) ([]Item, error) {
+	s := g.search(until, len(items))
+	s.items, s.tasks = items, make([]int32, len(items))
+	for i := range items {
+		n, ok := g.byID[items[i].Task.ID]
+		if !ok {
+			s.tasks[i] = -1
+			continue
+		}
+		s.tasks[i], s.at[key{n, items[i].Interval.End}] = n, int32(i)
+		s.makesHistory(n, items[i].Interval.Mark)
+	}
+	for i := range items {
+		if s.tasks[i] < 0 {
+			continue
+		}
+		if err := s.follow(int32(i), Both, false); err != nil {
+			return nil, err
+		}
+	}
+	return sorted(items, s.edges, false)
+}
+
+func (g *Graph) search(until capri.Instant, most int) *search {
+	s := &search{g: g, until: until, most: max(most, 1), at: map[key]int32{}, ways: map[wayAt][]capri.Interval{}, first: map[int32]capri.Instant{}}
+	s.finder = g.readers.Find(until, func(task int) capri.Instant { return s.begins(int32(task)) })
+	return s
+}
+
+// search is one call of Reach or Connect.
 type search struct {
 	g      *Graph
 	until  capri.Instant
@@ -135,11 +165,7 @@ func (s *search) ask(roots []Root) error {
 			if _, ok := s.at[key{n, iv.End}]; ok {
 				continue
 			}
-			if iv.Mark < t.ref.First {
-				if at, ok := s.first[n]; !ok || iv.Mark < at {
-					s.first[n] = iv.Mark
-				}
-			}
+			s.makesHistory(n, iv.Mark)
 			why := ""
 			switch {
 			case !t.Enabled:
@@ -155,6 +181,16 @@ func (s *search) ask(roots []Root) error {
 		}
 	}
 	return nil
+}
+
+// makesHistory lets a task begin by a mark that is earlier than its first.
+func (s *search) makesHistory(task int32, mark capri.Instant) {
+	if mark >= s.g.tasks[task].ref.First {
+		return
+	}
+	if at, ok := s.first[task]; !ok || mark < at {
+		s.first[task] = mark
+	}
 }
 
 // begins is before which marks the task has no batches.

@@ -69,7 +69,7 @@ func (a asked) reach(t *testing.T) ([]Item, error) {
 	require.Empty(t, g.Broken())
 	root := Root{Task: w.task(a.task).ID}
 	for _, no := range a.nos {
-		iv, err := g.Interval(root.Task, no)
+		iv, err := w.interval(root.Task, no)
 		require.NoError(t, err)
 		root.Intervals = append(root.Intervals, iv)
 	}
@@ -240,7 +240,7 @@ func TestNew_keeps_what_is_broken_apart(t *testing.T) {
 	g := w.graph()
 	var got []string
 	for _, b := range g.Broken() {
-		got = append(got, fmt.Sprintf("%s: %s", b.Name, b.Err))
+		got = append(got, fmt.Sprintf("%s: %s", b.Task.Name, b.Err))
 	}
 	require.Len(t, got, 4)
 	assert.Equal(t, "b: task b: somebody wrote into the table", got[0])
@@ -256,19 +256,6 @@ func TestNew_keeps_what_is_broken_apart(t *testing.T) {
 	assert.ErrorIs(t, err, capri.ErrConflict)
 	_, err = g.Reach([]Root{{99, []capri.Interval{day}}}, Both, at(t, w.c, "2026-11-22"), 10)
 	assert.ErrorIs(t, err, capri.ErrNotFound)
-}
-
-func TestInterval_is_what_a_batch_no_stands_for_now(t *testing.T) {
-	w, err := newWorld("UTC", 0, spec("d", capri.Day), spec("c", capri.Cron, func(s *capri.Spec) { s.Cron = "0 30 2 * * ?" }))
-	require.NoError(t, err)
-	g := w.graph()
-	iv, err := g.Interval(w.task("c").ID, "20261120023000")
-	require.NoError(t, err)
-	assert.Equal(t, at(t, w.c, "2026-11-19 02:30"), iv.Start)
-	for task, no := range map[string]capri.BatchNo{"c": "20261120033000", "d": "2026112009"} {
-		_, err = g.Interval(w.task(task).ID, no)
-		assert.ErrorIs(t, err, capri.ErrInvalid)
-	}
 }
 
 func TestKeep_cuts_the_ways_through_what_is_left_out(t *testing.T) {

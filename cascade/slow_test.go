@@ -84,6 +84,16 @@ func (w *world) intervals(t *capri.Task, from, until capri.Instant) []capri.Inte
 	return w.c.CronFires(w.refs[t.ID].Cron, from, until+1, 1_000_000)
 }
 
+// interval is what a batch_no of a task stands for.
+func (w *world) interval(id capri.TaskID, no capri.BatchNo) (capri.Interval, error) {
+	ref := w.refs[id]
+	iv, err := w.c.Parse(ref.Period, no)
+	if err != nil || ref.Cron == nil {
+		return iv, err
+	}
+	return w.c.CronFires(ref.Cron, iv.Mark, iv.Mark+1, 1)[0], nil
+}
+
 // batches makes every batch from the tasks' first marks on.
 func (w *world) batches(until capri.Instant) (map[name]*slowBatch, error) {
 	all := map[name]*slowBatch{}

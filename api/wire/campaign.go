@@ -31,8 +31,9 @@ type Campaign struct {
 // CampaignDetail is a campaign with how far it has come.
 type CampaignDetail struct {
 	Campaign
-	Actions  map[string]int   `json:"actions" doc:"how many items of each action, and how many were dropped"`
-	Progress CampaignProgress `json:"progress"`
+	Actions  map[string]int          `json:"actions" doc:"how many items of each action, and how many were dropped"`
+	Estimate *capri.CampaignEstimate `json:"estimate" doc:"what it takes by itself, as it was when it was previewed, changed or run; null: it is too old for one"`
+	Progress CampaignProgress        `json:"progress"`
 }
 
 // CampaignProgress counts what runs in a campaign.
@@ -53,9 +54,10 @@ type CampaignProgress struct {
 // CampaignPlan is a campaign with the first of its items. Made is what it makes, 0 in a preview.
 type CampaignPlan struct {
 	Campaign
-	Actions map[string]int `json:"actions" doc:"how many items of each action"`
-	Made    int            `json:"made" doc:"new batches and new runs, once it has been done; 0 in a preview"`
-	Items   []CampaignItem `json:"items" doc:"the first ten thousand; /campaigns/{id}/items has all"`
+	Actions  map[string]int          `json:"actions" doc:"how many items of each action"`
+	Estimate *capri.CampaignEstimate `json:"estimate" doc:"what it takes by itself"`
+	Made     int                     `json:"made" doc:"new batches and new runs, once it has been done; 0 in a preview"`
+	Items    []CampaignItem          `json:"items" doc:"the first ten thousand; /campaigns/{id}/items has all"`
 }
 
 // CampaignItem is what a campaign does with one batch_no.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -175,13 +178,78 @@ func writeCampaign(w io.Writer, d wire.CampaignDetail) {
 	if d.Limit > 0 {
 		limit = fmt.Sprintf("at most %d at once", d.Limit)
 	}
-	paragraph(w, "", fmt.Sprintf("%d items, %.1f hours (%d of unknown cost), %s, %s first", d.Size, d.Hours, d.UnknownCost, limit, d.Order))
+	paragraph(w, "", fmt.Sprintf("%d items, %s, %s, %s first", d.Size, costs(d.Campaign), limit, d.Order))
+	writeEstimate(w, d.Estimate)
 	paragraph(w, "", fmt.Sprintf("%d of %d have ended: %d success, %d failed, %d killed, %d skipped, %d undone; %d running, %d ready, %d waiting, %d to make",
 		p.Finished, p.Total, p.Success, p.Failed, p.Killed, p.Skipped, p.Undone, p.Running, p.Ready, p.Waiting, p.ToMake))
 	if d.Message != "" {
 		paragraph(w, "", d.Message)
 	}
 }
+
+func costs(c wire.Campaign) string {
+	cost := fmt.Sprintf("%.1f hours", c.Hours)
+	if c.UnknownCost > 0 {
+		cost += fmt.Sprintf(", and %d batches of which no cost is known", c.UnknownCost)
+	}
+	return cost
+}
+
+// The chart of a load has at most so many rows, and bars of so many characters where nobody's terminal is narrower.
+const (
+	chartRows = 16
+	chartBar  = 40
+)
+
+// writeEstimate says how long a campaign takes by itself, and draws what it loads.
+func writeEstimate(w io.Writer, e *capri.CampaignEstimate) {
+	if e == nil || e.Batches == 0 {
+		return
+	}
+	if e.EndsMinutes > 0 {
+		limit := ""
+		if e.Limit > 0 {
+			limit = fmt.Sprintf(" and at most %d batches at once", e.Limit)
+		}
+		paragraph(w, "", fmt.Sprintf("by itself, with %d slots%s, it ends %s after its start", e.Slots, limit, hours(e.EndsMinutes)))
+	}
+	if e.ChainBatches > 1 {
+		chain := slices.Clone(e.Chain)
+		if left := e.ChainBatches - len(chain); left > 0 {
+			chain = slices.Insert(chain, len(chain)/2, fmt.Sprintf("… %d more …", left))
+		}
+		paragraph(w, "", fmt.Sprintf("longest chain: %s, %d batches: %s", hours(e.ChainMinutes), e.ChainBatches, strings.Join(chain, ", ")))
+	}
+	if e.NoRoom > 0 {
+		paragraph(w, "", fmt.Sprintf("%d batches have no room: they need more slots than the live nodes of their pool have that take work; %d wait for such", e.NoRoom, e.Stuck))
+	}
+	writeLoad(w, e)
+}
+
+// writeLoad draws the slots in use over time; a bar of full width is all there are.
+func writeLoad(w io.Writer, e *capri.CampaignEstimate) {
+	if len(e.Load) == 0 || e.Slots == 0 {
+		return
+	}
+	each := (len(e.Load) + chartRows - 1) / chartRows
+	for stretch := range slices.Chunk(e.Load, each) {
+		minutes, used := 0, 0.0
+		for _, l := range stretch {
+			minutes, used = minutes+l.Minutes, used+l.Slots*float64(l.Minutes)
+		}
+		used /= float64(minutes)
+		head := fmt.Sprintf("%7s  %*.1f of %d slots  ", hours(stretch[0].From), len(strconv.Itoa(e.Slots))+2, used, e.Slots)
+		bar := chartBar
+		if p, ok := w.(*page); ok && p.columns > 0 {
+			bar = max(1, min(bar, p.columns-len(head)))
+		}
+		full := min(bar, int(math.Ceil(used/float64(e.Slots)*float64(bar))))
+		fmt.Fprintln(w, head+strings.Repeat("#", full)+strings.Repeat(".", bar-full))
+	}
+}
+
+// hours writes minutes as 12:05.
+func hours(minutes int) string { return fmt.Sprintf("%d:%02d", minutes/60, minutes%60) }
 
 func writeItems(w io.Writer, items []wire.CampaignItem, all int) {
 	g := newGrid("task", "batch_no", "scheduled", "action", "reason", "why", "state", "batch").limit("task", 30).limit("reason", 36).limit("why", 36)

@@ -132,12 +132,13 @@ func writePlan(w io.Writer, p wire.CampaignPlan, preview bool) {
 	if n["in_the_way"] > 0 {
 		fmt.Fprintf(w, "%d are in the way: take them out (capri campaign drop %d task:batch_no), or preview with --on-running skip or kill\n", n["in_the_way"], p.ID)
 	}
-	cost := fmt.Sprintf("%.1f hours", p.Hours)
-	if p.UnknownCost > 0 {
-		cost += fmt.Sprintf(", and %d of which no cost is known", p.UnknownCost)
+	if n["refused"] > 0 {
+		fmt.Fprintf(w, "%d are refused, since their definition cannot be used (capri campaign show %d --action refused)\n", n["refused"], p.ID)
 	}
+	cost := costs(p.Campaign)
 	switch {
 	case preview:
+		writeEstimate(w, p.Estimate)
 		fmt.Fprintf(w, "a preview, nothing was done: %s; run it with capri campaign run %d\n", cost, p.ID)
 	default:
 		fmt.Fprintf(w, "campaign %d is %s: %s (capri campaign show %d)\n", p.ID, p.State, cost, p.ID)

@@ -157,3 +157,29 @@ func TestItems_of_a_preview_have_no_batch_yet(t *testing.T) {
 	writeItems(&b, []wire.CampaignItem{{Task: "a", BatchNo: "2026112000", State: "released", BatchID: 17}}, 1)
 	assert.Contains(t, b.String(), "released  17")
 }
+
+func TestAnEstimate_is_drawn_as_wide_as_the_terminal(t *testing.T) {
+	e := capri.CampaignEstimate{Batches: 40, ChainMinutes: 125, ChainBatches: 12, Chain: []string{"a 20261101", "b 20261101", "y 20261130", "z 20261130"}, EndsMinutes: 300, Limit: 3, Slots: 8, NoRoom: 2, Stuck: 5}
+	for from := 0; from < 300; from += 5 {
+		e.Load = append(e.Load, capri.CampaignLoad{From: from, Minutes: 5, Slots: float64(from/5%4) * 2})
+	}
+	var full strings.Builder
+	writeEstimate(&full, &e)
+	assert.Equal(t, `by itself, with 8 slots and at most 3 batches at once, it ends 5:00 after its start
+longest chain: 2:05, 12 batches: a 20261101, b 20261101, … 8 more …, y 20261130, z 20261130
+2 batches have no room: they need more slots than the live nodes of their pool have that take work; 5 wait for such
+   0:00  3.0 of 8 slots  ###############.........................
+`, strings.Join(strings.SplitAfter(full.String(), "\n")[:4], ""))
+	assert.Equal(t, 3+15, strings.Count(full.String(), "\n"))
+	for _, columns := range []int{24, 50, 80, 200} {
+		p := &page{terminal: terminal{columns: columns}}
+		writeEstimate(p, &e)
+		for line := range strings.Lines(p.String()) {
+			assert.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), max(columns, 26), line)
+		}
+	}
+	var none strings.Builder
+	writeEstimate(&none, nil)
+	writeEstimate(&none, &capri.CampaignEstimate{})
+	assert.Empty(t, none.String(), "nothing runs, or it is an old one")
+}

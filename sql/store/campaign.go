@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,7 +52,7 @@ func scanItem(r *sql.Rows, more ...any) (i capri.CampaignItem, err error) {
 
 // SaveCampaign stores a campaign with its items, in their order, and gives it its id. While the items are being written
 // nobody sees it; one that is left in the middle is forgotten like an old preview.
-func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign, items []capri.CampaignItem, note func(*Tx) error) error {
+func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign, e *capri.CampaignEstimate, items []capri.CampaignItem, note func(*Tx) error) error {
 	id, err := s.reserve(ctx, "campaign", 1)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 		err := s.Write(ctx, "save a campaign", who, func(tx *Tx) error {
 			if n == 0 {
 				c.CreatedAt = tx.Now
-				if err := tx.insertCampaign(c); err != nil {
+				if err := errors.Join(tx.insertCampaign(c), tx.estimate(c, e)); err != nil {
 					return err
 				}
 			}
@@ -95,6 +96,40 @@ func (tx *Tx) insertCampaign(c *capri.Campaign) error {
 	_, err := tx.exec(sq.Insert("campaign").Columns("id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "message", "created_at").
 		Values(int64(c.ID), int(c.Kind), int(c.State), cut(c.Target, 255), c.Request, cut(c.Who, 190), cut(c.Reason, 1000), c.Limit, bit(c.NewestFirst), c.Items, c.Minutes, c.Unknown, "", int64(c.CreatedAt)))
 	return err
+}
+
+// EstimateCampaign writes what a preview costs, after its items or its limit have changed; n items are to be left of it that
+// run. capri.ErrConflict: there are others, somebody was at it at this moment.
+func (tx *Tx) EstimateCampaign(c *capri.Campaign, e *capri.CampaignEstimate, n int) error {
+	if _, err := tx.lockCampaign(c.ID, capri.CampaignPreviewed); err != nil {
+		return err
+	}
+	left := 0
+	if _, err := one(tx.ctx, tx.tx, sq.Select("COUNT(*)").From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(c.ID)}).Where(runningItems), &left); err != nil {
+		return err
+	}
+	if left != n {
+		return capri.Conflict("somebody else has changed campaign %d at this moment: look at it again", c.ID)
+	}
+	return tx.estimate(c, e)
+}
+
+func (tx *Tx) estimate(c *capri.Campaign, e *capri.CampaignEstimate) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(sq.Update("campaign").SetMap(sq.Eq{"minutes": c.Minutes, "unknown": c.Unknown, "estimate": string(text)}).Where(sq.Eq{"id": int64(c.ID)}))
+	return err
+}
+
+// CampaignEstimate reads what a campaign was estimated to take before it began; nil: an older one, of which nobody did.
+func (s *Store) CampaignEstimate(ctx context.Context, id capri.CampaignID) (e *capri.CampaignEstimate, err error) {
+	text := sql.NullString{}
+	if _, err = one(ctx, s.read, sq.Select("estimate").From("campaign").Where(sq.Eq{"id": int64(id)}), &text); err == nil && text.Valid {
+		err = json.Unmarshal([]byte(text.String), &e)
+	}
+	return e, s.fault("read the estimate of a campaign", err)
 }
 
 func (tx *Tx) insertItems(id capri.CampaignID, seq int, items []capri.CampaignItem) error {
