@@ -202,6 +202,9 @@ func placed(t *testing.T, w *actiontest.World, b store.BatchRow) bool {
 	}
 	world, grants, err := facts.Read(w.Ctx, w.Store, w.Clock.Now())
 	require.NoError(t, err)
+	running, err := w.Store.Running(w.Ctx)
+	require.NoError(t, err)
+	facts.Running(world, running)
 	candidate := grants.Batch(&ready[i])
 	return placement.NewPlanner(world, nil).Place(&candidate).Node != ""
 }

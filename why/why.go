@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +93,15 @@ const (
 	maxLevels  = 1000
 	maxBatches = 10_000
 	maxCauses  = 50
+	mostAhead  = 1000 // of what dispatch looks at before; more are not counted
 )
+
+func atLeast(ahead int) string {
+	if ahead == mostAhead {
+		return fmt.Sprintf("%d or more", ahead)
+	}
+	return strconv.Itoa(ahead)
+}
 
 // Explain answers for one batch.
 func Explain(ctx context.Context, s *store.Store, c calendar.Calendar, id capri.BatchID) (Answer, error) {
@@ -574,7 +583,11 @@ func (f *finder) placing(b store.BatchRow, alone bool) (causes []Cause, ahead in
 	if !alone || len(causes) > 0 {
 		return causes, 0, nil
 	}
-	const mostAhead = 10_000
+	running, err := f.s.RunningAround(f.ctx, b.TaskID)
+	if err != nil {
+		return nil, 0, err
+	}
+	facts.Running(world, running)
 	if ahead, err = f.s.ReadyBefore(f.ctx, f.now, latest, b.Batch, mostAhead); err != nil {
 		return nil, 0, err
 	}
@@ -598,7 +611,7 @@ func (f *finder) placing(b store.BatchRow, alone bool) (causes []Cause, ahead in
 		}
 	}
 	if ahead > 0 {
-		cause.Detail += fmt.Sprintf("; %d ready batches come before it", ahead)
+		cause.Detail += fmt.Sprintf("; %s ready batches come before it", atLeast(ahead))
 	}
 	return []Cause{cause}, ahead, nil
 }
@@ -754,7 +767,7 @@ func later(a, b capri.Instant) capri.Instant {
 func (f *finder) sum(causes []Cause, ahead int) (string, capri.Instant) {
 	if len(causes) == 0 {
 		if ahead > 0 {
-			return fmt.Sprintf("it is ready: nothing is in its way but %d ready batches that come before it", ahead), f.now
+			return fmt.Sprintf("it is ready: nothing is in its way but %s ready batches that come before it", atLeast(ahead)), f.now
 		}
 		return "it is ready: nothing is in its way, it will be placed in a moment", f.now
 	}

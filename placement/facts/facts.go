@@ -42,7 +42,7 @@ func (g *Grants) Batch(b *store.Ready) placement.Batch {
 		Concurrency: b.Concurrency, Account: b.Account, Denied: b.Account != "" && !g.allow(b.Account, b.Owner), Avoid: b.AvoidNode}
 }
 
-// Read reads limits, nodes, what runs and rights as they are now.
+// Read reads limits, nodes and rights as they are now. What runs is not among them: see Running.
 func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Facts, *Grants, error) {
 	d, err := s.DispatchState(ctx)
 	if err != nil {
@@ -50,11 +50,6 @@ func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Fa
 	}
 	f := &placement.Facts{}
 	Stops(f, d, now)
-	running, err := s.Running(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	f.Loads, f.RunningByTask, f.Running = running.ByNode, running.ByTask, running.Total
 	if f.Nodes, err = s.Nodes(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -80,6 +75,11 @@ func Read(ctx context.Context, s *store.Store, now capri.Instant) (*placement.Fa
 		}
 	}
 	return f, g, nil
+}
+
+// Running writes into the facts what nodes and tasks have in hand.
+func Running(f *placement.Facts, r store.Running) {
+	f.Loads, f.RunningByTask, f.Running = r.ByNode, r.ByTask, r.Total
 }
 
 // Stops writes into the facts what people have said about dispatch.

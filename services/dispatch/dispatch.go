@@ -77,6 +77,11 @@ func (s *Service) place(ctx context.Context, t services.Turn, latest capri.Insta
 	if err != nil {
 		return err
 	}
+	running, err := s.store.Running(ctx)
+	if err != nil {
+		return err
+	}
+	facts.Running(world, running)
 	w := &writer{s: s, t: t, res: res, woken: map[string]bool{}}
 	world.Last = s.last
 	planner := placement.NewPlanner(world, s.rng)

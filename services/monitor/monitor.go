@@ -306,7 +306,8 @@ func (s *Service) placeable(ctx context.Context, now capri.Instant, nodes []capr
 	if err != nil {
 		return nil, err
 	}
-	world := &placement.Facts{Nodes: nodes, Loads: running.ByNode, RunningByTask: running.ByTask, Running: running.Total, Last: map[string]string{}}
+	world := &placement.Facts{Nodes: nodes, Last: map[string]string{}}
+	worldfacts.Running(world, running)
 	worldfacts.Stops(world, d, now)
 	planner := placement.NewPlanner(world, nil)
 	var out []store.Ready

@@ -121,6 +121,30 @@ func (s *Store) Running(ctx context.Context) (Running, error) {
 	return out, s.fault("count what runs", err)
 }
 
+// RunningAround is Running with the count of one task alone. People ask for it, so where there is much in hand the counts by
+// node are those of a moment ago.
+func (s *Store) RunningAround(ctx context.Context, task capri.TaskID) (Running, error) {
+	around, err := s.loads.get(ctx, func(ctx context.Context) (Running, int, error) {
+		out := Running{ByNode: map[string]capri.Load{}}
+		err := query(ctx, s.read, sq.Select("node", "COUNT(*)", "SUM(slots)", "SUM(memory_mb)").From("task_work").Where(sq.Eq{"state": []int{1, 2}}).GroupBy("node"), func(r *sql.Rows) error {
+			var node string
+			var l capri.Load
+			err := r.Scan(&node, &l.Batches, &l.Slots, &l.MemoryMB)
+			out.ByNode[node] = l
+			out.Total += l.Batches
+			return err
+		})
+		return out, out.Total, err
+	})
+	if err != nil {
+		return Running{}, s.fault("count what runs", err)
+	}
+	n := 0
+	_, err = one(ctx, s.read, sq.Select("COUNT(*)").From("task_work").Where(sq.Eq{"task_id": int64(task), "state": []int{1, 2}}), &n)
+	around.ByTask = map[capri.TaskID]int{task: n}
+	return around, s.fault("count what runs of a task", err)
+}
+
 // Assignment gives a ready batch to a node.
 type Assignment struct {
 	Batch capri.BatchID

@@ -36,11 +36,14 @@ type Store struct {
 	read  *sql.DB // queries outside a transaction
 	write *sql.DB // transactions; with SQLite one connection, because a second writer could only wait
 	beat  *sql.DB // beats and leases have their own few connections and short limits (design §4 rule 6)
+	queue *queue  // of SQLite's transactions; nil: a server's have none
 	d     *dialect.Dialect
 	log   *slog.Logger
 	now   func() capri.Instant
 
 	ids    idBlocks
+	counts lately[Counts]
+	loads  lately[Running]
 	secret atomic.Pointer[[]byte] // ClusterSecret; it never changes
 }
 
@@ -104,7 +107,7 @@ func (s *Store) openSQLite(path string) error {
 	}
 	read.SetMaxOpenConns(4)
 	read.SetMaxIdleConns(2)
-	s.read, s.write, s.beat = read, write, write
+	s.read, s.write, s.beat, s.queue = read, write, write, &queue{}
 	return nil
 }
 

@@ -67,6 +67,12 @@ func (s *Store) transact(ctx context.Context, what string, proto *Tx, lease *cap
 }
 
 func (s *Store) once(ctx context.Context, tx *Tx, lease *capri.Lease, fn func(*Tx) error) (err error) {
+	if s.queue != nil {
+		if err := s.queue.enter(ctx, lease != nil); err != nil {
+			return err
+		}
+		defer s.queue.leave()
+	}
 	t, err := s.write.BeginTx(ctx, &sql.TxOptions{Isolation: s.d.Isolation})
 	if err != nil {
 		return err

@@ -21,9 +21,17 @@ type Counts struct {
 }
 
 // Counts counts batches that have not finished. Ready are waiting ones whose conditions are met and that nobody holds.
+// Where there are many they are those of a moment ago.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
-	var c Counts
-	err := query(ctx, s.read, sq.Select("state", "CASE WHEN unmet = 0 AND held = 0 THEN 1 ELSE 0 END AS ready", "COUNT(*)").From("task_work").
+	c, err := s.counts.get(ctx, func(ctx context.Context) (Counts, int, error) {
+		c, err := s.count(ctx)
+		return c, c.Waiting + c.Running, err
+	})
+	return c, s.fault("count batches", err)
+}
+
+func (s *Store) count(ctx context.Context) (c Counts, err error) {
+	err = query(ctx, s.read, sq.Select("state", "CASE WHEN unmet = 0 AND held = 0 THEN 1 ELSE 0 END AS ready", "COUNT(*)").From("task_work").
 		Where("state < 3").GroupBy("state", "ready"), func(r *sql.Rows) error {
 		var state capri.State
 		var ready, n int
@@ -41,7 +49,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 		}
 		return nil
 	})
-	return c, s.fault("count batches", err)
+	return c, err
 }
 
 // BatchesByID reads batches with their tasks' names, archived ones too; those that do not exist are missing from the
