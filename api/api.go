@@ -111,6 +111,7 @@ func newServer(o Options) *server {
 	config := huma.DefaultConfig("Capri", "v1")
 	config.Info.Description = "Scheduling of periodic batch jobs. Times are RFC 3339 in the business zone, null where not set; states by name."
 	config.DocsPath = ""     // its page would load scripts from elsewhere
+	config.OpenAPIPath = ""  // served here, with examples
 	config.SchemasPath = ""  // the one document has them all
 	config.CreateHooks = nil // no $schema in answers
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -125,9 +126,7 @@ func newServer(o Options) *server {
 	config.RejectUnknownQueryParameters = true // a mistyped filter would list everything
 	s.huma = humachi.New(r, config)
 
-	for _, suffix := range []string{".json", ".yaml", "-3.0.json", "-3.0.yaml"} { // huma's own
-		s.declare(auth.OpenAPIRead, http.MethodGet, config.OpenAPIPath+suffix)
-	}
+	s.description()
 	s.handle(auth.HealthRead, http.MethodGet, "/healthz", s.healthz)
 	s.handle(auth.HealthRead, http.MethodGet, "/readyz", s.readyz)
 	s.handle(auth.MetricsRead, http.MethodGet, "/metrics", s.metrics)

@@ -11,3 +11,6 @@ func NewWithActs(o Options) (http.Handler, map[string]auth.Act) {
 	s := newServer(o)
 	return s.router, s.acts
 }
+
+// FileOfExamples is the file of examples.
+func FileOfExamples() []byte { return examples }

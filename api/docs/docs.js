@@ -64,7 +64,7 @@ function content(c) {
     if (type === "application/problem+json") continue;
     out.push(el("p", {}, el("code", {}, type), " ", typeOf(media.schema)), shape(media.schema));
     const example = media.example || (media.examples && Object.values(media.examples)[0] && Object.values(media.examples)[0].value);
-    if (example !== undefined) out.push(el("pre", {}, JSON.stringify(example, null, 2)));
+    if (example !== undefined) out.push(el("pre", {}, typeof example === "string" ? example : JSON.stringify(example, null, 2)));
   }
   return out;
 }
