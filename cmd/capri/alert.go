@@ -33,12 +33,8 @@ func newAlertList(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(incidents, func(w io.Writer) {
-			g := newGrid("id", "since", "level", "state", "alerts", "title").limit("title", 60)
-			for _, x := range incidents {
-				g.add(x.ID, x.OpenedAt, x.Level, incidentState(x), x.Alerts, x.Title)
-			}
-			g.write(w, "no incidents: nothing is wrong that anybody was to be told of")
+		return printTable(a, incidents, newGrid("id", "since", "level", "state", "alerts", "title").limit("title", 60), "no incidents: nothing is wrong that anybody was to be told of", func(x wire.Incident) []any {
+			return []any{x.ID, x.OpenedAt, x.Level, incidentState(x), x.Alerts, x.Title}
 		})
 	})}
 	limitFlag(cmd, &limit, 100)
@@ -52,12 +48,8 @@ func (a *app) singleAlerts(ctx context.Context, c *client.Client, limit int) err
 	if err != nil {
 		return err
 	}
-	return a.print(alerts, func(w io.Writer) {
-		g := newGrid("at", "level", "kind", "incident", "title").limit("title", 46)
-		for _, x := range alerts {
-			g.add(x.CreatedAt, x.Level, x.Kind, x.IncidentID, x.Title)
-		}
-		g.write(w, "no alerts")
+	return printTable(a, alerts, newGrid("at", "level", "kind", "incident", "title").limit("title", 46), "no alerts", func(x wire.Alert) []any {
+		return []any{x.CreatedAt, x.Level, x.Kind, x.IncidentID, x.Title}
 	})
 }
 
@@ -152,19 +144,9 @@ func newAlertSilence(a *app) *cobra.Command {
 	add.Flags().StringVar(&x.Kind, "kind", "", "a kind of alerts, such as output_timeout")
 	add.Flags().StringVar(&x.Reason, "reason", "", "why, for everybody who wonders")
 	add.Flags().StringVar(&x.Until, "until", "", "when it ends: a time of the business zone")
-	list := &cobra.Command{Use: "list", Short: "List silences that stand", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		all, err := c.Silences(ctx)
-		if err != nil {
-			return err
-		}
-		return a.print(all, func(w io.Writer) {
-			g := newGrid("id", "task", "group", "kind", "until", "by", "reason").limit("reason", 40)
-			for _, s := range all {
-				g.add(s.ID, s.Task, s.Group, s.Kind, s.Until, s.CreatedBy, s.Reason)
-			}
-			g.write(w, "no silences")
-		})
-	})}
+	list := newList(a, "List silences that stand", (*client.Client).Silences, newGrid("id", "task", "group", "kind", "until", "by", "reason").limit("reason", 40), "no silences", func(s wire.Silence) []any {
+		return []any{s.ID, s.Task, s.Group, s.Kind, s.Until, s.CreatedBy, s.Reason}
+	})
 	end := &cobra.Command{Use: "end ID", Short: "End a silence now", Args: oneArg("the number of a silence"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || id < 1 {

@@ -263,12 +263,8 @@ func newDutyOverrideList(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(overrides, func(w io.Writer) {
-			g := newGrid("id", "department", "place", "user", "from", "to", "by", "reason").limit("reason", 20)
-			for _, o := range overrides {
-				g.add(o.ID, dutyOf(o.Department), o.Place, o.User, o.From, o.To, o.CreatedBy, o.Reason)
-			}
-			g.write(w, "no overrides")
+		return printTable(a, overrides, newGrid("id", "department", "place", "user", "from", "to", "by", "reason").limit("reason", 20), "no overrides", func(o wire.DutyOverride) []any {
+			return []any{o.ID, dutyOf(o.Department), o.Place, o.User, o.From, o.To, o.CreatedBy, o.Reason}
 		})
 	})}
 	x.flags(cmd)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -273,12 +272,8 @@ func newUserPassword(a *app) *cobra.Command {
 
 // printKeys prints what may be told of keys and tokens.
 func (a *app) printKeys(keys []wire.Key, holder, name, none string) error {
-	return a.print(keys, func(w io.Writer) {
-		g := newGrid("id", holder, name, "scopes", "since", "until", "last used")
-		for _, k := range keys {
-			g.add(k.ID, k.Holder, k.Name, strings.Join(k.Scopes, " "), k.CreatedAt, k.ExpiresAt, k.LastUsedAt)
-		}
-		g.write(w, none)
+	return printTable(a, keys, newGrid("id", holder, name, "scopes", "since", "until", "last used"), none, func(k wire.Key) []any {
+		return []any{k.ID, k.Holder, k.Name, strings.Join(k.Scopes, " "), k.CreatedAt, k.ExpiresAt, k.LastUsedAt}
 	})
 }
 

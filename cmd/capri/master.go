@@ -16,17 +16,13 @@ import (
 )
 
 func newMasterCommand(a *app) *cobra.Command {
-	var name, address string
+	var name string
 	cmd := &cobra.Command{
 		Use:   "master",
 		Short: "Run the services and the API on MySQL or MariaDB",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			overrides := map[string]string{}
-			if cmd.Flags().Changed("listen") {
-				overrides["listen"] = address
-			}
-			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			c, err := a.configWith(cmd, map[string]string{"listen": "listen"})
 			if err != nil {
 				return err
 			}
@@ -35,7 +31,7 @@ func newMasterCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(newMasterListCommand(a))
 	cmd.Flags().StringVar(&name, "name", "", "name of this master (default: the host's)")
-	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:8680", "address of the API")
+	cmd.Flags().String("listen", "127.0.0.1:8680", "address of the API")
 	return cmd
 }
 
@@ -48,40 +44,35 @@ func needsServer(c *conf.Config, what string) error {
 }
 
 func (a *app) master(ctx context.Context, c *conf.Config, name string) error {
-	if err := needsServer(c, "master"); err != nil {
-		return err
-	}
 	if err := conf.CheckName("--name", name); err != nil {
 		return err
 	}
-	p, err := a.beginProcess(ctx, c, false)
+	p, err := a.beginShared(ctx, c, "master")
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	if err := p.prepareAlerting(ctx); err != nil {
-		return err
+	return a.serveShared(ctx, p, "master "+name, func(server string) part { return p.newMaster(name, server, false).Run })
+}
+
+// beginShared begins a process that serves the API on a database that others use as well.
+func (a *app) beginShared(ctx context.Context, c *conf.Config, what string) (*process, error) {
+	if err := needsServer(c, what); err != nil {
+		return nil, err
 	}
-	if err := a.firstKey(ctx, p); err != nil {
-		return err
-	}
-	logs, err := p.nodeLogs(ctx)
+	p, err := a.beginProcess(ctx, c, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d, err := p.openDoor(ctx)
+	err = p.prepareAlerting(ctx)
+	if err == nil {
+		err = a.firstKey(ctx, p)
+	}
 	if err != nil {
-		return err
+		p.close()
+		return nil, err
 	}
-	fmt.Fprintf(a.out, "Capri %s master %s listens on %s\n", version, name, d.server())
-	defer p.wakeOthers(ctx)() // to the last: the others are woken when the leases were given back
-	err = together(ctx,
-		p.newMaster(name, d.server(), false).Run,
-		func(ctx context.Context) error {
-			return serve(ctx, d, p.newAPI(ctx, logs), d.secured, p.log)
-		})
-	p.log.Info("stopped", "err", err)
-	return err
+	return p, nil
 }
 
 // firstKey makes the first key of a new database, whoever starts on it first: without one nobody could do anything.
@@ -93,21 +84,22 @@ func (a *app) firstKey(ctx context.Context, p *process) error {
 	return err
 }
 
-// wakeOthers runs the wake-ups over Redis beyond ctx, until the function that it gives is called.
-func (p *process) wakeOthers(ctx context.Context) (stop func()) {
-	if p.redis == nil {
-		return func() {}
+// serveShared serves the API, and runs what beside makes for its address, if that is not nil.
+func (a *app) serveShared(ctx context.Context, p *process, name string, beside func(server string) part) error {
+	logs, err := p.nodeLogs(ctx)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.redis.Run(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
+	d, err := p.openDoor(ctx)
+	if err != nil {
+		return err
 	}
+	fmt.Fprintf(a.out, "Capri %s %s listens on %s\n", version, name, d.server())
+	parts := []part{p.api(d, logs)}
+	if beside != nil {
+		parts = append(parts, beside(d.server()))
+	}
+	return p.run(ctx, parts...)
 }
 
 // nodeLogs reads logs from the workers, and from the log store.

@@ -103,12 +103,8 @@ func newMigrateCommand(a *app) *cobra.Command {
 					rows[i].AppliedAt = &t
 				}
 			}
-			return a.print(rows, func(w io.Writer) {
-				g := newGrid("migration", "applied", "at")
-				for _, r := range rows {
-					g.add(r.Name, yesNo(r.Applied), r.AppliedAt)
-				}
-				g.write(w, "no migrations")
+			return printTable(a, rows, newGrid("migration", "applied", "at"), "no migrations", func(r row) []any {
+				return []any{r.Name, yesNo(r.Applied), r.AppliedAt}
 			})
 		})}
 	reset := &cobra.Command{Use: "reset", Short: "Take all tables down and make them anew: all data is lost", Args: noArgs,

@@ -36,30 +36,20 @@ func newStatusCommand(a *app) *cobra.Command {
 }
 
 func newNodeCommand(a *app) *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List workers", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		nodes, err := c.Nodes(ctx)
-		if err != nil {
-			return err
+	list := newList(a, "List workers", (*client.Client).Nodes, newGrid("node", "state", "pool", "jobs", "slots", "cpu", "memory", "disk_free", "last beat"), "no nodes", func(n wire.Node) []any {
+		state := "up"
+		switch {
+		case n.Lost:
+			state = "lost"
+		case n.Left:
+			state = "stopped"
+		case n.IsStop:
+			state = "draining"
+		case n.ShortOf != "":
+			state = "short: " + n.ShortOf
 		}
-		return a.print(nodes, func(w io.Writer) {
-			g := newGrid("node", "state", "pool", "jobs", "slots", "cpu", "memory", "disk_free", "last beat")
-			for _, n := range nodes {
-				state := "up"
-				switch {
-				case n.Lost:
-					state = "lost"
-				case n.Left:
-					state = "stopped"
-				case n.IsStop:
-					state = "draining"
-				case n.ShortOf != "":
-					state = "short: " + n.ShortOf
-				}
-				g.add(n.Host, state, n.Pool, n.TaskNum, n.Slots, fmt.Sprintf("%.0f%%", 100*n.CPULoad), fmt.Sprintf("%.0f%%", 100*n.MemoryLoad), fmt.Sprintf("%d MB", n.DiskFree), n.LastCheckTime)
-			}
-			g.write(w, "no nodes")
-		})
-	})}
+		return []any{n.Host, state, n.Pool, n.TaskNum, n.Slots, fmt.Sprintf("%.0f%%", 100*n.CPULoad), fmt.Sprintf("%.0f%%", 100*n.MemoryLoad), fmt.Sprintf("%d MB", n.DiskFree), n.LastCheckTime}
+	})
 	one := func(verb, short, did string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
 		var reason string
 		cmd := &cobra.Command{Use: verb + " NAME…", Short: short, Args: someArgs("the names of nodes"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -373,12 +363,8 @@ func newActionCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(actions, func(w io.Writer) {
-				g := newGrid("at", "who", "kind", "action", "target", "detail").limit("target", 22).limit("detail", 28)
-				for _, x := range actions {
-					g.add(x.At, x.Who, x.Kind, x.Action, x.Target, x.Detail)
-				}
-				g.write(w, "no actions")
+			return printTable(a, actions, newGrid("at", "who", "kind", "action", "target", "detail").limit("target", 22).limit("detail", 28), "no actions", func(x wire.Action) []any {
+				return []any{x.At, x.Who, x.Kind, x.Action, x.Target, x.Detail}
 			})
 		})}
 	limitFlag(list, &limit, 100)

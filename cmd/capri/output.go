@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"capri"
+	"capri/client"
 )
 
 func checkFormat(format string) error {
@@ -135,6 +137,27 @@ func (g *grid) add(cells ...any) {
 func (g *grid) limit(column string, n int) *grid {
 	g.max[column] = n
 	return g
+}
+
+// printTable prints a list, in a table a row for each; none is said where there are no rows.
+func printTable[T any](a *app, all []T, g *grid, none string, row func(T) []any) error {
+	return a.print(all, func(w io.Writer) {
+		for _, x := range all {
+			g.add(row(x)...)
+		}
+		g.write(w, none)
+	})
+}
+
+// newList makes the command that lists all that get gives.
+func newList[T any](a *app, short string, get func(*client.Client, context.Context) ([]T, error), g *grid, none string, row func(T) []any) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: short, Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		all, err := get(c, ctx)
+		if err != nil {
+			return err
+		}
+		return printTable(a, all, g, none, row)
+	})}
 }
 
 func (g *grid) write(w io.Writer, none string) {

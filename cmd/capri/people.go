@@ -31,19 +31,9 @@ func newDelete(a *app, what string, do func(*client.Client, context.Context, str
 }
 
 func newUserCommand(a *app) *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List users", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		users, err := c.Users(ctx)
-		if err != nil {
-			return err
-		}
-		return a.print(users, func(w io.Writer) {
-			g := newGrid("name", "role", "password", "department", "mail", "phone", "enabled", "admin")
-			for _, u := range users {
-				g.add(u.Name, u.Role, u.Password, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled), yesNo(u.Admin))
-			}
-			g.write(w, "no users")
-		})
-	})}
+	list := newList(a, "List users", (*client.Client).Users, newGrid("name", "role", "password", "department", "mail", "phone", "enabled", "admin"), "no users", func(u wire.User) []any {
+		return []any{u.Name, u.Role, u.Password, u.Department, u.Mail, u.Phone, yesNo(u.Enabled == nil || *u.Enabled), yesNo(u.Admin)}
+	})
 	var u wire.User
 	var disabled bool
 	set := &cobra.Command{Use: "set NAME", Short: "Make a user, or change what is named of one", Args: oneArg("the name of a user")}
@@ -90,19 +80,9 @@ func newUserCommand(a *app) *cobra.Command {
 }
 
 func newDepartmentCommand(a *app) *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List departments", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		departments, err := c.Departments(ctx)
-		if err != nil {
-			return err
-		}
-		return a.print(departments, func(w io.Writer) {
-			g := newGrid("name", "title")
-			for _, d := range departments {
-				g.add(d.Name, d.Title)
-			}
-			g.write(w, "no departments")
-		})
-	})}
+	list := newList(a, "List departments", (*client.Client).Departments, newGrid("name", "title"), "no departments", func(d wire.Department) []any {
+		return []any{d.Name, d.Title}
+	})
 	var d wire.Department
 	set := &cobra.Command{Use: "set NAME", Short: "Make or change a department", Args: oneArg("the name of a department"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		d.Name = args[0]
@@ -116,19 +96,9 @@ func newDepartmentCommand(a *app) *cobra.Command {
 }
 
 func newAccountCommand(a *app) *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List who may run jobs as which system account", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-		grants, err := c.AccountGrants(ctx)
-		if err != nil {
-			return err
-		}
-		return a.print(grants, func(w io.Writer) {
-			g := newGrid("account", "kind", "name", "since")
-			for _, x := range grants {
-				g.add(x.Account, x.Kind, x.Name, x.CreatedAt)
-			}
-			g.write(w, "no grants: jobs run as the worker's own account")
-		})
-	})}
+	list := newList(a, "List who may run jobs as which system account", (*client.Client).AccountGrants, newGrid("account", "kind", "name", "since"), "no grants: jobs run as the worker's own account", func(x wire.AccountGrant) []any {
+		return []any{x.Account, x.Kind, x.Name, x.CreatedAt}
+	})
 	change := func(verb, short, did string, do func(*client.Client, context.Context, wire.AccountGrant) error) *cobra.Command {
 		var user, department string
 		cmd := &cobra.Command{Use: verb + " ACCOUNT --user NAME | --department NAME", Short: short, Args: oneArg("the name of a system account"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {

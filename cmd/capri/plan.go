@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io"
 	"strconv"
 	"time"
 
@@ -59,12 +58,8 @@ task, or about all.`,
 			if rows == nil {
 				rows = []wire.PlanRow{}
 			}
-			return a.print(rows, func(w io.Writer) {
-				g := newGrid("task", "period", "mark", "batch_no", "data_start", "data_end")
-				for _, r := range rows {
-					g.add(r.Task, r.Period, r.Mark, string(r.BatchNo), r.DataStart, r.DataEnd)
-				}
-				g.write(w, "no marks in that range")
+			return printTable(a, rows, newGrid("task", "period", "mark", "batch_no", "data_start", "data_end"), "no marks in that range", func(r wire.PlanRow) []any {
+				return []any{r.Task, r.Period, r.Mark, string(r.BatchNo), r.DataStart, r.DataEnd}
 			})
 		},
 	}

@@ -299,23 +299,44 @@ func (d *door) server() string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-// together runs parts until one fails or ctx ends; the first that ends stops the rest.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
+// part is something that a process does until ctx ends.
+type part = func(ctx context.Context) error
+
+// api is the part that serves the API.
+func (p *process) api(d *door, logs api.LogReader) part {
+	return func(ctx context.Context) error { return serve(ctx, d, p.newAPI(ctx, logs), d.secured, p.log) }
+}
+
+// run runs parts until one fails or ctx ends; the first that fails stops the rest. Wake-ups go on to the last: the others
+// are woken when the leases were given back.
+func (p *process) run(ctx context.Context, parts ...part) error {
+	defer p.wakeOthers(ctx)()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {
 		g.Go(func() error { return part(ctx) })
 	}
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
 	}
-	return nil
+	p.log.Info("stopped", "err", err)
+	return err
 }
 
-// background is a part that has no error to give.
-func background(run func(context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		run(ctx)
-		return nil
+// wakeOthers runs the wake-ups over Redis beyond ctx, until the function that it gives is called.
+func (p *process) wakeOthers(ctx context.Context) (stop func()) {
+	if p.redis == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.redis.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

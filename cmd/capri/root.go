@@ -137,8 +137,17 @@ func needsCommand(cmd *cobra.Command, args []string) error {
 }
 
 // config loads the configuration that --config and the environment give.
-func (a *app) config() (*conf.Config, error) {
-	return conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), nil)
+func (a *app) config() (*conf.Config, error) { return a.configWith(a.root, nil) }
+
+// configWith loads the configuration with what a command's flags say instead: keys by flag.
+func (a *app) configWith(cmd *cobra.Command, keys map[string]string) (*conf.Config, error) {
+	overrides := map[string]string{}
+	for flag, key := range keys {
+		if f := cmd.Flags().Lookup(flag); f.Changed {
+			overrides[key] = f.Value.String()
+		}
+	}
+	return conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
 }
 
 // client makes a client of the server that flags and environment name.

@@ -13,7 +13,6 @@ import (
 )
 
 func newStandaloneCommand(a *app) *cobra.Command {
-	var data, address string
 	cmd := &cobra.Command{
 		Use:   "standalone",
 		Short: "Run master and worker in one process, with the database inside",
@@ -21,22 +20,15 @@ func newStandaloneCommand(a *app) *cobra.Command {
 			"run when it is stopped go on, and the next start takes them over.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			overrides := map[string]string{}
-			if cmd.Flags().Changed("data") {
-				overrides["data"] = data
-			}
-			if cmd.Flags().Changed("listen") {
-				overrides["listen"] = address
-			}
-			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			c, err := a.configWith(cmd, map[string]string{"data": "data", "listen": "listen"})
 			if err != nil {
 				return err
 			}
 			return a.standalone(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", "./capri-data", "data directory")
-	cmd.Flags().StringVar(&address, "listen", "127.0.0.1:8680", "address of the API")
+	cmd.Flags().String("data", "./capri-data", "data directory")
+	cmd.Flags().String("listen", "127.0.0.1:8680", "address of the API")
 	return cmd
 }
 
@@ -85,15 +77,5 @@ func (a *app) standalone(ctx context.Context, c *conf.Config) error {
 	}
 	held = nil
 	fmt.Fprintf(a.out, "Capri %s listens on %s\n  data  %s\n  key   %s\n", version, server, dir.Path(), auth.AdminKeyFile(dir.Path()))
-	parts := []func(context.Context) error{
-		p.newMaster(w.Name(), server, true).Run,
-		w.Run,
-		func(ctx context.Context) error { return serve(ctx, d, p.newAPI(ctx, w), d.secured, p.log) },
-	}
-	if p.redis != nil {
-		parts = append(parts, background(p.redis.Run))
-	}
-	err = together(ctx, parts...)
-	p.log.Info("stopped", "err", err)
-	return err
+	return p.run(ctx, p.newMaster(w.Name(), server, true).Run, w.Run, p.api(d, w))
 }

@@ -113,12 +113,8 @@ func newTaskList(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(tasks, func(w io.Writer) {
-			g := newGrid("name", "period", "cron", "group", "owner", "prio", "enabled", "version", "title", "broken").limit("title", 30).limit("broken", 40)
-			for _, t := range tasks {
-				g.add(t.Name, t.Period, t.Cron, t.Group, t.Owner, t.Priority, yesNo(t.Enabled), t.Version, t.Title, t.Broken)
-			}
-			g.write(w, "no tasks")
+		return printTable(a, tasks, newGrid("name", "period", "cron", "group", "owner", "prio", "enabled", "version", "title", "broken").limit("title", 30).limit("broken", 40), "no tasks", func(t wire.Task) []any {
+			return []any{t.Name, t.Period, t.Cron, t.Group, t.Owner, t.Priority, yesNo(t.Enabled), t.Version, t.Title, t.Broken}
 		})
 	})}
 	cmd.Flags().StringVar(&f.Group, "group", "", "of this group")
@@ -224,23 +220,19 @@ func newTaskHistory(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(versions, func(w io.Writer) {
-			g := newGrid("version", "at", "by", "enabled", "changes").limit("changes", 50)
-			for _, v := range versions {
-				var list []string
-				if v.Version == 1 {
-					list = append(list, "made") // all its fields are in task show
-				} else {
-					for _, c := range v.Changes {
-						list = append(list, definition.Change{Field: c.Field, Old: c.Old, New: c.New}.String())
-					}
+		return printTable(a, versions, newGrid("version", "at", "by", "enabled", "changes").limit("changes", 50), "no versions", func(v wire.TaskVersion) []any {
+			var list []string
+			if v.Version == 1 {
+				list = append(list, "made") // all its fields are in task show
+			} else {
+				for _, c := range v.Changes {
+					list = append(list, definition.Change{Field: c.Field, Old: c.Old, New: c.New}.String())
 				}
-				if v.Deleted {
-					list = append(list, "deleted")
-				}
-				g.add(v.Version, v.At, v.By, yesNo(v.Enabled), strings.Join(list, "; "))
 			}
-			g.write(w, "no versions")
+			if v.Deleted {
+				list = append(list, "deleted")
+			}
+			return []any{v.Version, v.At, v.By, yesNo(v.Enabled), strings.Join(list, "; ")}
 		})
 	})}
 }

@@ -13,27 +13,21 @@ import (
 )
 
 func newWorkerCommand(a *app) *cobra.Command {
-	var name, data, address string
+	var address string
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Run the jobs that masters assign to this node",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			overrides := map[string]string{}
-			for flag, key := range map[string]string{"node": "node.name", "data": "data"} {
-				if f := cmd.Flags().Lookup(flag); f.Changed {
-					overrides[key] = f.Value.String()
-				}
-			}
-			c, err := conf.Load(a.configFile, a.root.PersistentFlags().Changed("config"), overrides)
+			c, err := a.configWith(cmd, map[string]string{"node": "node.name", "data": "data"})
 			if err != nil {
 				return err
 			}
 			return a.worker(cmd.Context(), c, address)
 		},
 	}
-	cmd.Flags().StringVar(&name, "node", "", "name of this node (default: the host's)")
-	cmd.Flags().StringVar(&data, "data", "./capri-data", "data directory")
+	cmd.Flags().String("node", "", "name of this node (default: the host's)")
+	cmd.Flags().String("data", "./capri-data", "data directory")
 	cmd.Flags().StringVar(&address, "listen", ":0", "address on which masters read this node's logs")
 	return cmd
 }
@@ -77,14 +71,5 @@ func (a *app) worker(ctx context.Context, c *conf.Config, address string) error 
 	}
 	held = nil
 	fmt.Fprintf(a.out, "Capri %s worker %s: %d slots in pool %s, data %s\n", version, w.Name(), c.Node.Slots, c.Node.Pool, dir.Path())
-	parts := []func(context.Context) error{
-		w.Run,
-		func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), nil, p.log) },
-	}
-	if p.redis != nil {
-		parts = append(parts, background(p.redis.Run))
-	}
-	err = together(ctx, parts...)
-	p.log.Info("stopped", "err", err)
-	return err
+	return p.run(ctx, w.Run, func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), nil, p.log) })
 }
