@@ -222,7 +222,7 @@ func TestBadUsage_is_exit_code_2_and_a_sentence(t *testing.T) {
 		"cold-start", "cold-start --period day --from 2026-01-01", "cold-start --period year --from 2026-01-01 --to 2026-01-02",
 		"cold-start --period day --from 2026-01-01 --to 2026-01-02 --only some", "task apply", "task apply -f /nowhere/at/all",
 		"third-party ready", "third-party ready c", "third-party ready c --interval 1 --period year", "pause", "account grant etl", "app create x",
-		"kill x", "kill", "batch list --limit 0", "logs 1 --attempt -1", "status --server ftp://x", "status --token a --token-file b", "status --token-file /nowhere",
+		"kill x", "kill", "batch list --limit -1", "logs 1 --attempt -1", "status --server ftp://x", "status --token a --token-file b", "status --token-file /nowhere",
 		"config check --config /nowhere.yaml", "sample load --folder relative",
 	} {
 		t.Run(line, func(t *testing.T) {
