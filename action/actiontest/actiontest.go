@@ -57,6 +57,18 @@ func New(t testing.TB, db *sqltest.DB) *World {
 	return w
 }
 
+// Copies gives worlds as this one is now (see sqltest.DB.Copies).
+func (w *World) Copies() func() *World {
+	w.t.Helper()
+	copies := w.DB.Copies(w.t)
+	return func() *World {
+		c := *w
+		c.DB, c.Wakes = copies(), &Wakes{}
+		c.Actions = action.New(c.Store, w.Actions.Calendar(), c.Wakes, nil)
+		return &c
+	}
+}
+
 // Wakes notes what was woken.
 type Wakes struct {
 	mu     sync.Mutex

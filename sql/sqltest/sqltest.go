@@ -88,12 +88,38 @@ func EachAtOnce(t *testing.T, fn func(t *testing.T, db *DB)) {
 // SQLite gives a fresh database in a file of its own.
 func SQLite(t testing.TB) *DB {
 	t.Helper()
-	path := filepath.Join(quickDir(t), "capri.db")
 	template, err := sqliteTemplate()
-	if err == nil {
-		err = os.WriteFile(path, template, 0o600)
-	}
 	if err != nil {
+		t.Fatalf("make a SQLite database: %v", err)
+	}
+	return fromFile(t, template)
+}
+
+// Copies notes what a SQLite database holds now, and gives databases with just that, at the same time of their clocks: for
+// tests that do one thing after another to a world that is dear to make.
+func (db *DB) Copies(t testing.TB) func() *DB {
+	t.Helper()
+	path := filepath.Join(quickDir(t), "copy.db")
+	if _, err := db.Store.DB().ExecContext(context.Background(), "VACUUM INTO ?", path); err != nil {
+		t.Fatalf("copy a database: %v", err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("copy a database: %v", err)
+	}
+	now := db.Clock.Now()
+	return func() *DB {
+		t.Helper()
+		c := fromFile(t, file)
+		c.Clock.Set(now)
+		return c
+	}
+}
+
+func fromFile(t testing.TB, file []byte) *DB {
+	t.Helper()
+	path := filepath.Join(quickDir(t), "capri.db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatalf("make a SQLite database: %v", err)
 	}
 	return open(t, store.Options{Path: path})
