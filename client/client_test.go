@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -21,12 +22,17 @@ import (
 	"capri/internal/testenv"
 )
 
+// answering is held while a server answers: one whose connection broke off may be followed by the next at once.
+var answering sync.Mutex
+
 // capriAt is a server that counts what it is asked and answers by answer.
 func capriAt(t *testing.T, answer http.HandlerFunc) (address string, asked *atomic.Int32) {
 	t.Helper()
 	asked = &atomic.Int32{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
+		answering.Lock()
+		defer answering.Unlock()
 		answer(w, r)
 	}))
 	t.Cleanup(srv.Close)
