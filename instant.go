@@ -31,9 +31,8 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d.Millisecond
 // Sub gives the elapsed time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i-j) * time.Millisecond }
 
-// Before and After compare as times do.
+// Before compares as times do.
 func (i Instant) Before(j Instant) bool { return i < j }
-func (i Instant) After(j Instant) bool  { return i > j }
 
 // String is RFC 3339 in UTC, for logs; "-" when not set.
 func (i Instant) String() string {

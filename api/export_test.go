@@ -14,3 +14,12 @@ func NewWithActs(o Options) (http.Handler, map[string]auth.Act) {
 
 // FileOfExamples is the file of examples.
 func FileOfExamples() []byte { return examples }
+
+// MetricNames are the names of all metrics.
+func MetricNames() []string {
+	names := make([]string, len(families))
+	for i, f := range families {
+		names[i] = f.name
+	}
+	return names
+}

@@ -162,15 +162,6 @@ var families = []family{
 	}},
 }
 
-// MetricNames are the names of all metrics, for the test that holds docs/metrics.md against them.
-func MetricNames() []string {
-	names := make([]string, len(families))
-	for i, f := range families {
-		names[i] = f.name
-	}
-	return names
-}
-
 var calendarPeriods = []capri.Period{capri.Hour, capri.Day, capri.Week, capri.Month}
 
 func truth(b bool) float64 {

@@ -105,9 +105,6 @@ func (m *Maker) Conditions(t *Task, iv capri.Interval) (capri.Conditions, error)
 	return lineage.Conditions(m.c, t.compiled, iv, m.ref)
 }
 
-// Warnings says what is allowed in the task and probably not meant.
-func (m *Maker) Warnings(t *Task, now capri.Instant) []string { return t.compiled.Warnings(m.c, now) }
-
 func (m *Maker) ref(id capri.TaskID) (lineage.Ref, bool) {
 	r, ok := m.refs[id]
 	return r, ok

@@ -246,8 +246,8 @@ tasks:
 func TestValidateWorksOnItemsThatNobodyParsed(t *testing.T) {
 	s := Default()
 	s.Name, s.Priority = "a", 12
-	_, err := Validate([]Item{{Spec: s}}, known())
-	assert.EqualError(t, err, `task a: period: want hour, day, week, month or manual, or a cron expression in the field cron
+	wrong, _ := validate([]Item{{Spec: s}}, known())
+	assert.EqualError(t, wrong.OrNil(), `task a: period: want hour, day, week, month or manual, or a cron expression in the field cron
 task a: priority: "12": want 0 … 9
 task a: job.command: want the command to run`)
 }

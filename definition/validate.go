@@ -46,14 +46,9 @@ func (k *Known) Allowed(account, owner string) bool {
 		department != "" && k.Grants[Grant{Account: account, Department: department}]
 }
 
-// Validate checks everything that can be said of the items together with what exists. It changes nothing. The
-// error is capri.FieldErrors with all there is to say; warnings do not stand in the way of applying.
-func Validate(items []Item, known Known) (warnings []string, err error) {
-	wrong, warnings := validate(items, known)
-	return warnings, wrong.OrNil()
-}
-
-func validate(items []Item, known Known) (capri.FieldErrors, []string) {
+// validate checks everything that can be said of the items together with what exists. It changes nothing. What is wrong is
+// all there is to say; warnings do not stand in the way of applying.
+func validate(items []Item, known Known) (wrong capri.FieldErrors, warnings []string) {
 	v := validator{known: known, byName: make(map[string]*Item, len(items))}
 	for i := range items {
 		it := &items[i]

@@ -102,7 +102,7 @@ func TestChildrenIsTheInverseOfParents(t *testing.T) {
 		row := child.series(c)
 		ch, ok := row.endingAfter(iv.Start - reach)
 		for left := 0; ok && left == 0 && ch.Mark <= until; ch, left = row.move(ch, 1) {
-			for _, p := range Parents(c, child, ch, parent, dep) {
+			for _, p := range parentsOf(c, child, ch, parent, dep) {
 				if p.BatchNo == iv.BatchNo {
 					want = append(want, ch.BatchNo)
 				}
@@ -151,4 +151,14 @@ func TestSpansOnlyMoveOn(t *testing.T) {
 			was = is
 		}
 	})
+}
+
+// parentsOf lists the intervals of parent that the child's batch for iv waits for, those before the parent's
+// first mark included: the caller tells them by Mark < parent.First.
+func parentsOf(c calendar.Calendar, child Ref, iv capri.Interval, parent Ref, dep capri.Parent) []capri.Interval {
+	of := parent.series(c)
+	s := spanOf(child.Period, iv, of, &dep)
+	var ivs []capri.Interval
+	s.each(of, func(iv capri.Interval) { ivs = append(ivs, iv) })
+	return ivs
 }

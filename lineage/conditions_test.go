@@ -158,7 +158,7 @@ func TestParentConditions(t *testing.T) {
 			assert.Equal(t, len(nos) == 0, len(got.Notes) == 1, "what waits for nothing says so: %v", got.Notes)
 
 			var listed []string
-			for _, p := range Parents(c, Ref{Period: childPeriod}, iv, parent, task.Parents[0]) {
+			for _, p := range parentsOf(c, Ref{Period: childPeriod}, iv, parent, task.Parents[0]) {
 				listed = append(listed, string(p.BatchNo))
 			}
 			assert.Equal(t, nos, listed, "Parents says the same")

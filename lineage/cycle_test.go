@@ -182,7 +182,7 @@ func deadlock(t *rapid.T, c calendar.Calendar, tasks []*capri.Task) bool {
 		task := tasks[n.task]
 		for _, dep := range task.Parents {
 			p := byName[dep.Task]
-			for _, iv := range Parents(c, Ref{Period: task.Period}, n.iv, Ref{Period: tasks[p].Period}, dep) {
+			for _, iv := range parentsOf(c, Ref{Period: task.Period}, n.iv, Ref{Period: tasks[p].Period}, dep) {
 				if visit(node{p, iv}) {
 					return true
 				}

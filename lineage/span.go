@@ -154,16 +154,6 @@ func edge(o capri.Offset, child capri.Period, iv capri.Interval, of series) (at 
 	return at, left, counted
 }
 
-// Parents lists the intervals of parent that the child's batch for iv waits for, those before the parent's
-// first mark included: the caller tells them by Mark < parent.First.
-func Parents(c calendar.Calendar, child Ref, iv capri.Interval, parent Ref, dep capri.Parent) []capri.Interval {
-	of := parent.series(c)
-	s := spanOf(child.Period, iv, of, &dep)
-	var ivs []capri.Interval
-	s.each(of, func(iv capri.Interval) { ivs = append(ivs, iv) })
-	return ivs
-}
-
 // each walks the span in order.
 func (s span) each(of series, visit func(capri.Interval)) {
 	if s.empty {

@@ -172,13 +172,13 @@ func TestRealPipelinesBackwards(t *testing.T) {
 			pr, cr := Ref{ID: parent.ID, Period: parent.Period}, Ref{ID: child.ID, Period: child.Period}
 			for _, iv := range inside(c, parent.Period, from, to) {
 				for _, ch := range Children(c, pr, iv, cr, dep, until) {
-					if !slices.Contains(Parents(c, cr, ch, pr, dep), iv) {
+					if !slices.Contains(parentsOf(c, cr, ch, pr, dep), iv) {
 						t.Errorf("%s %s does not wait for %s %s", child.Name, ch.BatchNo, parent.Name, iv.BatchNo)
 					}
 				}
 			}
 			for _, ch := range inside(c, child.Period, from, to) {
-				for _, iv := range Parents(c, cr, ch, pr, dep) {
+				for _, iv := range parentsOf(c, cr, ch, pr, dep) {
 					if !slices.Contains(Children(c, pr, iv, cr, dep, until), ch) {
 						t.Errorf("%s %s is not a child of %s %s", child.Name, ch.BatchNo, parent.Name, iv.BatchNo)
 					}

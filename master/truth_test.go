@@ -441,12 +441,6 @@ func (w *world) end(b *capri.NewBatch, how store.Outcome, retries int) {
 	})
 }
 
-func (w *world) success(b *capri.NewBatch) {
-	w.t.Helper()
-	w.start(b)
-	w.end(b, store.Succeeded, 0)
-}
-
 func (w *world) kill(b *capri.NewBatch) {
 	w.t.Helper()
 	w.person(func() error { _, err := w.people.Kill(w.ctx, "alice", []capri.BatchID{b.ID}, "not needed"); return err })

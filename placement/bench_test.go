@@ -35,7 +35,7 @@ func BenchmarkAssign100k(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				assigned, _ := Assign(ready, f, seeded())
+				assigned, _ := assignAll(ready, f, seeded())
 				b.ReportMetric(float64(len(assigned)), "placed")
 			}
 		})

@@ -57,34 +57,6 @@ type Stop struct {
 	Until   capri.Instant // 0: until somebody ends it
 }
 
-// Assignment is a batch and the node that gets it.
-type Assignment struct {
-	ID   capri.BatchID
-	Node string
-}
-
-// Passed is a batch that was not placed. Fail: it never will be, and ends as failed with that reason.
-type Passed struct {
-	ID     capri.BatchID
-	Reason string
-	Fail   bool
-}
-
-// Assign places a whole list, which comes in order: priority, schedule_time, id.
-func Assign(ready []Batch, facts *Facts, rng *rand.Rand) (assigned []Assignment, passed []Passed) {
-	p := NewPlanner(facts, rng)
-	assigned = make([]Assignment, 0, min(len(ready), p.freeSlots))
-	for i := range ready {
-		b := &ready[i]
-		if d := p.Place(b); d.Node != "" {
-			assigned = append(assigned, Assignment{b.ID, d.Node})
-		} else {
-			passed = append(passed, Passed{b.ID, d.Reason, d.Fail})
-		}
-	}
-	return assigned, passed
-}
-
 // Decision is what Place answers: a node, or the reason for none.
 type Decision struct {
 	Node   string

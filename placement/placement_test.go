@@ -150,7 +150,7 @@ func batches(n int, b Batch) []Batch {
 	return list
 }
 
-func nodesOf(assigned []Assignment) []string {
+func nodesOf(assigned []assignment) []string {
 	var names []string
 	for _, a := range assigned {
 		names = append(names, a.Node)
@@ -162,7 +162,7 @@ func TestRoundRobinGoesOnWhereTheTurnBeforeStopped(t *testing.T) {
 	f := world(capri.Node{Name: "a", Pool: "p", Slots: 9}, capri.Node{Name: "b", Pool: "p", Slots: 9}, capri.Node{Name: "c", Pool: "p", Slots: 9})
 	f.Last = map[string]string{"p": "a"}
 	turn := func(n int) []string {
-		assigned, _ := Assign(batches(n, Batch{Pool: "p", Strategy: capri.RoundRobin}), f, seeded())
+		assigned, _ := assignAll(batches(n, Batch{Pool: "p", Strategy: capri.RoundRobin}), f, seeded())
 		return nodesOf(assigned)
 	}
 	assert.Equal(t, []string{"b", "c", "a", "b"}, turn(4))
@@ -179,7 +179,7 @@ func TestRandomUsesEachNodeThatFitsAboutEquallyOften(t *testing.T) {
 	for i := range 100 {
 		f.Nodes = append(f.Nodes, capri.Node{Name: fmt.Sprintf("n%02d", i), Pool: "p", Slots: 1 + 1000*(i%10/9)})
 	}
-	assigned, _ := Assign(batches(5000, Batch{Pool: "p", Strategy: capri.Random, Slots: 2}), f, seeded())
+	assigned, _ := assignAll(batches(5000, Batch{Pool: "p", Strategy: capri.Random, Slots: 2}), f, seeded())
 	count := map[string]int{}
 	for _, a := range assigned {
 		count[a.Node]++
@@ -193,24 +193,24 @@ func TestRandomUsesEachNodeThatFitsAboutEquallyOften(t *testing.T) {
 func TestWhatAFullPoolBlocksDoesNotStarveTheRest(t *testing.T) {
 	f := world(capri.Node{Name: "a", Pool: "small", Slots: 1}, capri.Node{Name: "b", Pool: "other", Slots: 1})
 	ready := append(batches(3, Batch{Pool: "small"}), Batch{ID: 4, Task: 4, Pool: "other"})
-	assigned, passed := Assign(ready, f, seeded())
-	assert.Equal(t, []Assignment{{1, "a"}, {4, "b"}}, assigned)
-	assert.Equal(t, []Passed{{2, "no free slot in pool small", false}, {3, "no free slot in pool small", false}}, passed)
+	assigned, passed := assignAll(ready, f, seeded())
+	assert.Equal(t, []assignment{{1, "a"}, {4, "b"}}, assigned)
+	assert.Equal(t, []refused{{2, "no free slot in pool small", false}, {3, "no free slot in pool small", false}}, passed)
 }
 
 func TestASmallerBatchMayUseWhatIsTooLittleForABiggerOne(t *testing.T) {
 	f := world(capri.Node{Name: "a", Pool: "p", Slots: 2})
-	assigned, _ := Assign([]Batch{{ID: 1, Task: 1, Pool: "p"}, {ID: 2, Task: 2, Pool: "p", Slots: 2}, {ID: 3, Task: 3, Pool: "p"}}, f, seeded())
-	assert.Equal(t, []Assignment{{1, "a"}, {3, "a"}}, assigned)
+	assigned, _ := assignAll([]Batch{{ID: 1, Task: 1, Pool: "p"}, {ID: 2, Task: 2, Pool: "p", Slots: 2}, {ID: 3, Task: 3, Pool: "p"}}, f, seeded())
+	assert.Equal(t, []assignment{{1, "a"}, {3, "a"}}, assigned)
 }
 
 func TestConcurrencyCountsWhatThisRoundStarted(t *testing.T) {
 	f := world(capri.Node{Name: "a", Pool: "p", Slots: 9})
 	f.RunningByTask = map[capri.TaskID]int{7: 1}
 	ready := []Batch{{ID: 1, Task: 7, Pool: "p", Concurrency: 2}, {ID: 2, Task: 7, Pool: "p", Concurrency: 2}}
-	assigned, passed := Assign(ready, f, seeded())
-	assert.Equal(t, []Assignment{{1, "a"}}, assigned)
-	assert.Equal(t, []Passed{{2, "this task already runs 2 at once, waiting", false}}, passed)
+	assigned, passed := assignAll(ready, f, seeded())
+	assert.Equal(t, []assignment{{1, "a"}}, assigned)
+	assert.Equal(t, []refused{{2, "this task already runs 2 at once, waiting", false}}, passed)
 	assert.Equal(t, map[capri.TaskID]int{7: 1}, f.RunningByTask, "the facts stay as they were")
 }
 

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -55,12 +56,12 @@ func drawBatches(t *rapid.T) []Batch {
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, ready := drawFacts(t), drawBatches(t)
-		assigned, passed := Assign(ready, f, seeded())
+		assigned, passed := assignAll(ready, f, seeded())
 		to := map[capri.BatchID]string{}
 		for _, a := range assigned {
 			to[a.ID] = a.Node
 		}
-		why := map[capri.BatchID]Passed{}
+		why := map[capri.BatchID]refused{}
 		for _, p := range passed {
 			why[p.ID] = p
 		}
@@ -168,13 +169,41 @@ func TestTheSameFactsGiveTheSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, ready := drawFacts(t), drawBatches(t)
 		f.Last = nil
-		a, pa := Assign(ready, f, seeded())
+		a, pa := assignAll(ready, f, seeded())
 		for i, j := 0, len(f.Nodes)-1; i < j; i, j = i+1, j-1 { // the database may list the nodes in any order
 			f.Nodes[i], f.Nodes[j] = f.Nodes[j], f.Nodes[i]
 		}
-		b, pb := Assign(ready, f, seeded())
+		b, pb := assignAll(ready, f, seeded())
 		if fmt.Sprint(a, pa) != fmt.Sprint(b, pb) {
 			t.Fatalf("the plan depends on the order of the nodes:\n%v\n%v", a, b)
 		}
 	})
+}
+
+// assignment is a batch and the node that gets it.
+type assignment struct {
+	ID   capri.BatchID
+	Node string
+}
+
+// refused is a batch that was not placed. Fail: it never will be, and ends as failed with that reason.
+type refused struct {
+	ID     capri.BatchID
+	Reason string
+	Fail   bool
+}
+
+// assignAll places a whole list, which comes in order: priority, schedule_time, id.
+func assignAll(ready []Batch, facts *Facts, rng *rand.Rand) (assigned []assignment, passed []refused) {
+	p := NewPlanner(facts, rng)
+	assigned = make([]assignment, 0, min(len(ready), p.freeSlots))
+	for i := range ready {
+		b := &ready[i]
+		if d := p.Place(b); d.Node != "" {
+			assigned = append(assigned, assignment{b.ID, d.Node})
+		} else {
+			passed = append(passed, refused{b.ID, d.Reason, d.Fail})
+		}
+	}
+	return assigned, passed
 }

@@ -444,9 +444,6 @@ func (c *Cluster) Check() *History {
 	return h
 }
 
-// Logged tells what the processes have said so far.
-func (c *Cluster) Logged() string { return c.log.String() }
-
 // OpenDir is a directory that any account may enter and write in, which testing's own is not.
 func OpenDir(t testing.TB) string {
 	t.Helper()

@@ -89,16 +89,6 @@ func each(ctx context.Context, s *store.Store, query string, row func(scan func(
 	return rows.Err()
 }
 
-// Find gives the run that counts of a task's batch_no.
-func (h *History) Find(task string, no capri.BatchNo) (store.BatchRow, bool) {
-	for _, b := range h.Batches {
-		if b.Task == task && b.BatchNo == no && b.Latest {
-			return b, true
-		}
-	}
-	return store.BatchRow{}, false
-}
-
 // Makespan is from the first assignment to the last end.
 func (h *History) Makespan() time.Duration {
 	var first, last capri.Instant

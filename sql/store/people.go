@@ -38,12 +38,6 @@ func (s *Store) Users(ctx context.Context) ([]User, error) {
 	return all, s.fault("read users", err)
 }
 
-// DepartmentOf gives the department of an enabled user; empty: he has none, or there is no such user.
-func (s *Store) DepartmentOf(ctx context.Context, user string) (department string, err error) {
-	_, err = one(ctx, s.read, sq.Select("department").From("user").Where(sq.Eq{"name": user, "enabled": 1}), &department)
-	return department, s.fault("read a user", err)
-}
-
 // SaveUser makes or changes a person; created_at is set once.
 func (tx *Tx) SaveUser(u User) error {
 	err := firstError(named("name", u.Name, 128), fits("department", u.Department, 128), fits("mail", u.Mail, 190), fits("phone", u.Phone, 64))

@@ -586,13 +586,6 @@ func (s *Store) TakingPart(ctx context.Context, p capri.Period, mark capri.Insta
 	return all, nil
 }
 
-// CountTakingPart counts them: what the mark's ledger expects.
-func (s *Store) CountTakingPart(ctx context.Context, p capri.Period, mark capri.Instant) (int, error) {
-	n := 0
-	_, err := one(ctx, s.read, takingPart(sq.Select("COUNT(*)"), p, mark), &n)
-	return n, s.fault("count the tasks of a mark", err)
-}
-
 // MissingBatches lists tasks that took part in a complete mark and have neither a batch of it nor a failed generation: a
 // fault of ours, or somebody deleted a row. It gives the first so many by id. Who was disabled when the mark was made, and
 // is enabled again, is not missed.
