@@ -206,12 +206,8 @@ func (l *batchList) bound() {
 		}
 	}
 	add(l.From != 0, column+" >= ?", int64(l.From))
-	if l.Order.Of == ByData {
-		add(l.To != 0, column+" <= ?", int64(l.To)) // begins before it ends
-		add(l.To != 0, "w.data_end <= ?", int64(l.To))
-	} else {
-		add(l.To != 0, column+" <= ?", int64(l.To))
-	}
+	add(l.To != 0, column+" <= ?", int64(l.To))
+	add(l.To != 0 && l.Order.Of == ByData, "w.data_end <= ?", int64(l.To))
 	if l.After.ID != 0 {
 		op := "<"
 		if l.Order.Oldest {
