@@ -370,7 +370,7 @@ func (u *turn) close(ctx context.Context) error {
 		return err
 	}
 	if u.c.Message != "" && to != capri.CampaignDone {
-		report = u.c.Message + "\n" + report
+		report = u.c.Message + "; " + report
 	}
 	var told *capri.Alert
 	if u.c.Kind == capri.CampaignColdStart && to != capri.CampaignRefused {

@@ -111,6 +111,12 @@ func (s *Store) openSQLite(path string) error {
 	return nil
 }
 
+// driverLog takes what the driver says of its connections, which it would write to stderr as it likes. What comes of it
+// for whoever uses one is returned to him as an error.
+type driverLog struct{ log *slog.Logger }
+
+func (l driverLog) Print(v ...any) { l.log.Debug("database driver", "says", fmt.Sprint(v...)) }
+
 func (s *Store) openMySQL(o Options) error {
 	s.d = dialect.MySQL
 	cfg, err := mysql.ParseDSN(o.DSN)
@@ -120,6 +126,7 @@ func (s *Store) openMySQL(o Options) error {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows, cfg.InterpolateParams = true, true // found, not changed, rows: a compare-and-set counts them
 	cfg.RejectReadOnly = true
+	cfg.Logger = driverLog{s.log}
 	if o.TLS != nil {
 		cfg.TLS = o.TLS
 	}
