@@ -182,14 +182,15 @@ func (s *server) problem(ctx context.Context, what string, err error) error {
 		p.of(problemUnconfirmed).Names = prune.Names
 	case p.Status == http.StatusServiceUnavailable:
 		s.Log.Warn("request failed: not reachable", "operation", what, "err", err)
-		p.Detail = "the database does not answer; try again"
 		var down *store.DownError
-		if errors.As(err, &down) {
-			p.Detail = "the database " + down.Why + "; try again"
-		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			p.Detail = "it took longer than is allowed, and was stopped"
-		}
+		case errors.As(err, &down):
+			p.Detail = "the database " + down.Why + "; try again"
+		case !errors.Is(err, capri.ErrUnavailable):
+			p.Detail = "the database does not answer; try again"
+		} // else it says itself what does not answer: a node
 	case p.Status == http.StatusInternalServerError:
 		ref := reference()
 		s.Log.Error("request failed", "operation", what, "reference", ref, "request", store.RequestOf(ctx).ID, "err", err)

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"capri"
 	"capri/api/wire"
 )
 
@@ -42,4 +46,24 @@ func TestEveryStatus_has_a_problem_type(t *testing.T) {
 	}
 	assert.Equal(t, "urn:capri:problem:bad-request", newProblem(http.StatusTeapot, "").Type)
 	assert.Equal(t, "urn:capri:problem:fault", newProblem(http.StatusBadGateway, "").Type)
+}
+
+func TestWhatIsNotReachable_is_named(t *testing.T) {
+	s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, x := range []struct {
+		ctx  context.Context
+		err  error
+		says string
+	}{
+		{t.Context(), fmt.Errorf("read a log: %w", capri.Unavailable("node n1 does not answer")), "read a log: node n1 does not answer"},
+		{t.Context(), context.DeadlineExceeded, "the database does not answer; try again"},
+		{gone, capri.Unavailable("node n1 does not answer"), "it took longer than is allowed, and was stopped"},
+	} {
+		var p *problem
+		require.ErrorAs(t, s.problem(x.ctx, "logs", x.err), &p)
+		assert.Equal(t, http.StatusServiceUnavailable, p.Status)
+		assert.Equal(t, x.says, p.Detail)
+	}
 }

@@ -66,11 +66,12 @@ type API struct {
 	Burst int `conf:"burst"`
 }
 
-// ServerTLS is how the API is served over TLS: with a Cert it is, without in plain HTTP.
+// ServerTLS is how the API is served over TLS: with a Cert it is, without in plain HTTP; and, with a CA, workers' logs.
 type ServerTLS struct {
 	Cert     string `conf:"cert"`
 	Key      string `conf:"key"`
 	ClientCA string `conf:"client_ca"`
+	CA       string `conf:"ca"`
 }
 
 // TLS is how a server is reached over TLS: with a CA it is, and its certificate is checked.

@@ -130,6 +130,7 @@ func TestTLS_everywhere_the_whole_way_of_a_batch(t *testing.T) {
 	ca := testenv.NewCA(t)
 	srvCert, srvKey := ca.Issue(t, "servers", "127.0.0.1")
 	cert, key := ca.Issue(t, "capri", "127.0.0.1")
+	nodeCert, nodeKey := ca.Issue(t, "node", "here")
 	dsn, root := ownServer(t, "--ssl-ca="+ca.File, "--ssl-cert="+srvCert, "--ssl-key="+srvKey, "--require-secure-transport=ON")
 	redis := tlsRedis(t, ca.File, srvCert, srvKey)
 	home := cluster.OpenDir(t)
@@ -147,16 +148,19 @@ func TestTLS_everywhere_the_whole_way_of_a_batch(t *testing.T) {
 		t.Fatalf("the server accepted %s connections with TLS: %v", version, err)
 	}
 	t.Cleanup(func() { cluster.KillShims(filepath.Join(home, "worker")) })
-	m := launch(t, append(env("master"), "CAPRI_TLS_CERT="+cert, "CAPRI_TLS_KEY="+key), "master", "--name", "m1", "--listen", "127.0.0.1:0")
+	m := launch(t, append(env("master"), "CAPRI_TLS_CERT="+cert, "CAPRI_TLS_KEY="+key, "CAPRI_TLS_CA="+ca.File), "master", "--name", "m1", "--listen", "127.0.0.1:0")
 	in := &installation{t: t, home: home, env: env("master"), server: m.address(), key: filepath.Join(home, "master", "admin.key")}
 	if !strings.HasPrefix(in.server, "https://") {
 		t.Fatalf("the master listens on %s", in.server)
 	}
-	w := launch(t, append(env("worker"), "CAPRI_SERVER="+in.server), "worker", "--node", "here", "--listen", "127.0.0.1:0")
+	w := launch(t, append(env("worker"), "CAPRI_SERVER="+in.server, "CAPRI_TLS_CERT="+nodeCert, "CAPRI_TLS_KEY="+nodeKey, "CAPRI_TLS_CA="+ca.File), "worker", "--node", "here", "--listen", "127.0.0.1:0")
 	w.says("worker runs")
-	in.apply(`tasks: [{name: coded, period: day, check: user_code, job: {command: "capri report-code 0"}, valid: {from: "2020-01-01"}}]`)
+	in.apply(`tasks: [{name: coded, period: day, check: user_code, job: {command: "echo hello; capri report-code 0"}, valid: {from: "2020-01-01"}}]`)
 	in.coldStart("day", lately)
 	in.ended("coded", "success") // the job itself spoke to the API over TLS
+	var done []batch
+	in.capri("batch", "list", "--task", "coded", "-o", "json").json(&done)
+	in.capri("logs", fmt.Sprint(done[0].ID)).ends(0, "hello")
 	in.capri("doctor").ends(0, "127.0.0.1")
 	if strings.Contains(m.log.String()+w.log.String(), "Redis does not answer") {
 		t.Error("Redis was not reached over TLS")

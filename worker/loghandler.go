@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -93,10 +94,22 @@ type RemoteLogs struct {
 	// Node tells where a node is: store.Store.Nodes has it.
 	Node   func(ctx context.Context, name string) (capri.Node, error)
 	Secret []byte
-	Client *http.Client // default: one with a time limit of 10 s
+	TLS    *tls.Config // how they are reached over TLS, each by a certificate that names the node; nil: in plain HTTP
 }
 
-var remoteClient = &http.Client{Timeout: 10 * time.Second}
+const remoteTimeout = 10 * time.Second
+
+var remoteClient = &http.Client{Timeout: remoteTimeout}
+
+// client is for one request over TLS, or for any in plain HTTP.
+func (r *RemoteLogs) client(node string) (scheme string, client *http.Client) {
+	if r.TLS == nil {
+		return "http", remoteClient
+	}
+	named := r.TLS.Clone()
+	named.ServerName = node // whatever its address is
+	return "https", &http.Client{Timeout: remoteTimeout, Transport: &http.Transport{TLSClientConfig: named, DisableKeepAlives: true}}
+}
 
 // ReadLog is Worker.ReadLog over the network; node is where the attempt ran (store.Event has it for each attempt).
 func (r *RemoteLogs) ReadLog(ctx context.Context, node string, batch store.BatchRow, attempt int, stderr bool, offset int64, limit int) (data []byte, next int64, complete bool, err error) {
@@ -111,17 +124,14 @@ func (r *RemoteLogs) ReadLog(ctx context.Context, node string, batch store.Batch
 	if stderr {
 		stream = logs.Err
 	}
-	u := url.URL{Scheme: "http", Host: net.JoinHostPort(n.IP, strconv.Itoa(n.Port)), Path: fmt.Sprintf("/logs/%d/%d/%s", batch.ID, attempt, stream),
+	scheme, client := r.client(node)
+	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(n.IP, strconv.Itoa(n.Port)), Path: fmt.Sprintf("/logs/%d/%d/%s", batch.ID, attempt, stream),
 		RawQuery: url.Values{"task": {batch.Task}, "offset": {strconv.FormatInt(offset, 10)}, "limit": {strconv.Itoa(limit)}}.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, 0, false, fmt.Errorf("read a log of node %s: %w", node, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+LogToken(r.Secret, node))
-	client := r.Client
-	if client == nil {
-		client = remoteClient
-	}
 	answer, err := client.Do(req)
 	if err != nil {
 		return nil, 0, false, capri.Unavailable("node %s does not answer: %v", node, errors.Unwrap(err))
@@ -135,6 +145,11 @@ func (r *RemoteLogs) ReadLog(ctx context.Context, node string, batch store.Batch
 	case http.StatusOK:
 	case http.StatusNotFound:
 		return nil, 0, false, capri.NotFound("%s", strings.TrimSpace(string(data)))
+	case http.StatusBadRequest:
+		if r.TLS == nil && strings.Contains(string(data), "HTTPS server") {
+			return nil, 0, false, capri.Unavailable("node %s gives its logs over TLS alone: set tls.ca here, too", node)
+		}
+		return nil, 0, false, fmt.Errorf("node %s answers %s: %s", node, answer.Status, strings.TrimSpace(string(data)))
 	case http.StatusUnauthorized:
 		return nil, 0, false, capri.Forbidden("node %s refuses us its logs: do both use the same database?", node)
 	default:

@@ -2,8 +2,11 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -15,6 +18,8 @@ import (
 	"time"
 
 	"capri"
+	"capri/certs"
+	"capri/internal/testenv"
 	"capri/sql/sqltest"
 	"capri/sql/store"
 	"capri/worker/supervisor"
@@ -617,7 +622,7 @@ func TestA_huge_log_without_a_newline_is_read_in_slices(t *testing.T) {
 	defer server.Close()
 	host, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	p, _ := strconv.Atoi(port)
-	remote := &RemoteLogs{Secret: []byte("s"), Client: server.Client(), Node: func(context.Context, string) (capri.Node, error) { return capri.Node{IP: host, Port: p}, nil }}
+	remote := &RemoteLogs{Secret: []byte("s"), Node: func(context.Context, string) (capri.Node, error) { return capri.Node{IP: host, Port: p}, nil }}
 	data, next, complete, err = remote.ReadLog(c.ctx, "n1", b, 1, false, -1000, 0)
 	if err != nil || len(data) != 1000 || next != 100_000_000 || !complete {
 		t.Fatalf("over the network: %d bytes, next %d, complete %v, %v", len(data), next, complete, err)
@@ -628,8 +633,51 @@ func TestA_huge_log_without_a_newline_is_read_in_slices(t *testing.T) {
 	if _, _, _, err := remote.ReadLog(c.ctx, "n2", b, 1, false, 0, 0); !errors.Is(err, capri.ErrForbidden) {
 		t.Errorf("with another node's token: %v", err)
 	}
-	if _, _, _, err := (&RemoteLogs{Node: remote.Node, Client: server.Client()}).ReadLog(c.ctx, "n1", b, 1, false, 0, 0); !errors.Is(err, capri.ErrForbidden) {
+	if _, _, _, err := (&RemoteLogs{Node: remote.Node}).ReadLog(c.ctx, "n1", b, 1, false, 0, 0); !errors.Is(err, capri.ErrForbidden) {
 		t.Errorf("without the secret: %v", err)
+	}
+}
+
+func TestLogs_go_over_TLS_by_a_certificate_that_names_the_node(t *testing.T) {
+	c := newCluster(t, sqltest.SQLite(t))
+	n := c.run(func(o *Options) { o.Secret = []byte("s") })
+	b := c.wants(c.launch("n1", "echo hello", nil), capri.Success, "")
+	ca, other := testenv.NewCA(t), testenv.NewCA(t)
+	read := func(names string, trusted *testenv.CA) (string, error) {
+		t.Helper()
+		cert, key := ca.Issue(t, "node", names)
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(n.LogHandler())
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.StartTLS()
+		defer server.Close()
+		at := server.Listener.Addr().(*net.TCPAddr)
+		remote := &RemoteLogs{Secret: []byte("s"), Node: func(context.Context, string) (capri.Node, error) {
+			return capri.Node{IP: at.IP.String(), Port: at.Port}, nil
+		}}
+		if trusted != nil {
+			if remote.TLS, err = certs.Client(certs.Files{CA: trusted.File}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, _, _, err := remote.ReadLog(c.ctx, "n1", b, 1, false, 0, 0)
+		return string(data), err
+	}
+	if data, err := read("n1", ca); err != nil || data != "hello\n" {
+		t.Fatalf("%q, %v", data, err)
+	}
+	for what, x := range map[string]struct {
+		names   string
+		trusted *testenv.CA
+		says    string
+	}{"of another node": {"n2", ca, "n2"}, "of another CA": {"n1", other, "authority"}, "read in plain HTTP": {"n1", nil, "tls.ca"}} {
+		if _, err := read(x.names, x.trusted); !errors.Is(err, capri.ErrUnavailable) || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

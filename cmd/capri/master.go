@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
@@ -9,6 +10,7 @@ import (
 
 	"capri"
 	"capri/auth"
+	"capri/certs"
 	"capri/conf"
 	"capri/files"
 	"capri/sql/store"
@@ -108,14 +110,19 @@ func (p *process) nodeLogs(ctx context.Context) (*nodeLogs, error) {
 	if err != nil {
 		return nil, err
 	}
+	secured, err := certs.Client(certs.Files{Field: "tls", CA: p.conf.TLS.CA})
+	if err != nil {
+		return nil, err
+	}
 	kept, err := worker.LogStoreFromConfig(p.conf)
-	return &nodeLogs{p.store, secret, kept}, err
+	return &nodeLogs{p.store, secret, secured, kept}, err
 }
 
 // nodeLogs reads a log from the node that ran the attempt.
 type nodeLogs struct {
 	store  *store.Store
 	secret []byte
+	tls    *tls.Config // nil: plain HTTP
 	kept   files.Store // the log store; nil: there is none
 }
 
@@ -133,7 +140,7 @@ func (n *nodeLogs) ReadLog(ctx context.Context, batch store.BatchRow, attempt in
 	if node == "" {
 		return nil, 0, false, capri.NotFound("attempt %d of batch %d was never assigned to a node", attempt, batch.ID)
 	}
-	remote := worker.RemoteLogs{Secret: n.secret, Node: func(ctx context.Context, name string) (capri.Node, error) {
+	remote := worker.RemoteLogs{Secret: n.secret, TLS: n.tls, Node: func(ctx context.Context, name string) (capri.Node, error) {
 		nodes, err := n.store.Nodes(ctx)
 		for _, nd := range nodes {
 			if nd.Name == name {

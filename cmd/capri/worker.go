@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"capri"
+	"capri/certs"
 	"capri/client"
 	"capri/conf"
 	"capri/worker"
@@ -51,6 +53,10 @@ func (a *app) worker(ctx context.Context, c *conf.Config, address string) error 
 		return err
 	}
 	defer p.close()
+	secured, err := p.securedLogs()
+	if err != nil {
+		return err
+	}
 	l, err := listen(ctx, address)
 	if err != nil {
 		return err
@@ -71,5 +77,17 @@ func (a *app) worker(ctx context.Context, c *conf.Config, address string) error 
 	}
 	held = nil
 	fmt.Fprintf(a.out, "Capri %s worker %s: %d slots in pool %s, data %s\n", version, w.Name(), c.Node.Slots, c.Node.Pool, dir.Path())
-	return p.run(ctx, w.Run, func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), nil, p.log) })
+	return p.run(ctx, w.Run, func(ctx context.Context) error { return serve(ctx, l, w.LogHandler(), secured, p.log) })
+}
+
+// securedLogs is the certificate under which this node gives its logs; nil: in plain HTTP.
+func (p *process) securedLogs() (*certs.Server, error) {
+	t := p.conf.TLS
+	if t.CA == "" {
+		return nil, nil //nolint:nilnil // no TLS is a valid choice
+	}
+	if t.Cert == "" {
+		return nil, capri.Invalid("tls.cert", "", "the file with this node's certificate beside tls.ca")
+	}
+	return certs.NewServer(certs.ServerFiles{Cert: t.Cert, Key: t.Key}, p.log)
 }
