@@ -77,13 +77,7 @@ func (s *server) incidents(ctx context.Context, in *incidentsInput) (*pageOutput
 }
 
 func (s *server) wireIncidents(ctx context.Context, rows []store.Incident) ([]wire.Incident, error) {
-	var ids []capri.TaskID
-	for _, i := range rows {
-		if i.Task != 0 {
-			ids = append(ids, i.Task)
-		}
-	}
-	names, err := s.Store.TaskNames(ctx, ids)
+	names, err := taskNames(ctx, s, rows, func(i store.Incident) capri.TaskID { return i.Task })
 	if err != nil {
 		return nil, err
 	}
@@ -188,12 +182,10 @@ func (s *server) silences(ctx context.Context, _ *none) (*body[[]wire.Silence], 
 			return named && p.May(auth.AlertRead, auth.TaskObject(w)) != nil
 		})
 	}
-	out := make([]wire.Silence, len(rows))
-	for i, x := range rows {
-		out[i] = wire.Silence{ID: x.ID, Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: x.Until.In(s.Zone).Format(time.RFC3339), CreatedBy: x.CreatedBy,
+	return listOf(rows, nil, func(x store.Silence) wire.Silence {
+		return wire.Silence{ID: x.ID, Task: x.Task, Group: x.Group, Kind: x.Kind, Reason: x.Reason, Until: x.Until.In(s.Zone).Format(time.RFC3339), CreatedBy: x.CreatedBy,
 			CreatedAt: wire.At(x.CreatedAt, s.Zone)}
-	}
-	return list(out), err
+	})
 }
 
 type silenceInput struct{ Body wire.Silence }

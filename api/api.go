@@ -207,6 +207,18 @@ func list[T any](v []T) *body[[]T] {
 	return &body[[]T]{Body: v}
 }
 
+// listOf is list of what write makes of rows.
+func listOf[R, T any](rows []R, err error, write func(R) T) (*body[[]T], error) {
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		out[i] = write(r)
+	}
+	return list(out), nil
+}
+
 func status(code int) func(*huma.Operation) {
 	return func(op *huma.Operation) { op.DefaultStatus = code }
 }

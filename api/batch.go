@@ -284,14 +284,9 @@ func (s *server) changing(act auth.Act, do func(ctx context.Context, who string,
 			return nil, err
 		}
 		results, err := do(ctx, who(ctx), in.Body.IDs, in.Body.Reason)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]wire.IDResult, len(results))
-		for i, r := range results {
-			out[i] = wire.IDResult{ID: r.ID, Result: r.Result, Detail: r.Detail}
-		}
-		return list(out), nil
+		return listOf(results, err, func(r action.BatchResult) wire.IDResult {
+			return wire.IDResult{ID: r.ID, Result: r.Result, Detail: r.Detail}
+		})
 	}
 }
 

@@ -84,14 +84,7 @@ func (s *server) chosen(ctx context.Context, f departmentFilter) ([]duty.Rota, e
 
 func (s *server) rotas(ctx context.Context, in *departmentFilter) (*body[[]wire.Rota], error) {
 	rotas, err := s.chosen(ctx, *in)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.Rota, len(rotas))
-	for i, r := range rotas {
-		out[i] = wireRota(r)
-	}
-	return list(out), nil
+	return listOf(rotas, err, wireRota)
 }
 
 type departmentPath struct {

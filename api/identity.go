@@ -243,11 +243,9 @@ func (s *server) apps(ctx context.Context, _ *none) (*body[[]wire.App], error) {
 	for _, k := range keys {
 		of[k.Holder] = append(of[k.Holder], k)
 	}
-	out := make([]wire.App, len(rows))
-	for i, a := range rows {
-		out[i] = wire.App{Name: a.Name, Role: a.Role, Enabled: a.Enabled, Owner: a.Owner, Department: a.Department, Keys: of[a.Name], CreatedAt: wire.At(a.CreatedAt, s.Zone)}
-	}
-	return list(out), nil
+	return listOf(rows, nil, func(a store.App) wire.App {
+		return wire.App{Name: a.Name, Role: a.Role, Enabled: a.Enabled, Owner: a.Owner, Department: a.Department, Keys: of[a.Name], CreatedAt: wire.At(a.CreatedAt, s.Zone)}
+	})
 }
 
 func (s *server) createApp(ctx context.Context, in *struct{ Body wire.NewApp }) (*body[wire.NewKey], error) {

@@ -35,14 +35,7 @@ func (s *server) named(do func(ctx context.Context, who, name string) error) fun
 
 func (s *server) nodes(ctx context.Context, _ *none) (*body[[]wire.Node], error) {
 	rows, err := s.Store.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.Node, len(rows))
-	for i := range rows {
-		out[i] = wire.NodeOf(&rows[i], s.Zone)
-	}
-	return list(out), nil
+	return listOf(rows, err, func(n capri.Node) wire.Node { return wire.NodeOf(&n, s.Zone) })
 }
 
 // reasoned is named for actions that somebody may give a reason for.
@@ -77,18 +70,32 @@ func (s *server) dispatch(ctx context.Context, _ *none) (*body[wire.Dispatch], e
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.Dispatch{MaxRunning: d.MaxRunning, Stops: s.stops(ctx, d.StopsAt(now))}), nil
+	stops, err := s.stops(ctx, d.StopsAt(now))
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Dispatch{MaxRunning: d.MaxRunning, Stops: stops}), nil
 }
 
 // stops leaves out those of tasks that the caller may not see.
-func (s *server) stops(ctx context.Context, stops []store.Stop) []wire.Stop {
+func (s *server) stops(ctx context.Context, stops []store.Stop) ([]wire.Stop, error) {
+	p := auth.From(ctx)
+	all := p.Everywhere(auth.TaskRead)
+	var tasks []string
+	for _, x := range stops {
+		if x.Scope == store.OfTask && !all {
+			tasks = append(tasks, x.Name)
+		}
+	}
+	whose, err := s.Store.WhoseTasks(ctx, tasks)
 	out := []wire.Stop{}
 	for _, x := range stops {
-		if x.Scope != store.OfTask || s.mayTasks(ctx, auth.TaskRead, x.Name) == nil {
+		w, there := whose[x.Name]
+		if all || x.Scope != store.OfTask || there && p.May(auth.TaskRead, auth.TaskObject(w)) == nil {
 			out = append(out, s.stop(x))
 		}
 	}
-	return out
+	return out, err
 }
 
 func (s *server) stop(x store.Stop) wire.Stop {

@@ -29,14 +29,9 @@ func (s *server) peopleOperations() {
 
 func (s *server) users(ctx context.Context, _ *none) (*body[[]wire.User], error) {
 	rows, err := s.Store.Users(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.User, len(rows))
-	for i, u := range rows {
-		out[i] = wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &rows[i].Enabled, Admin: u.Admin, Role: u.Role, Password: u.Password, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
-	}
-	return list(out), nil
+	return listOf(rows, err, func(u store.User) wire.User {
+		return wire.User{Name: u.Name, Department: u.Department, Mail: u.Mail, Phone: u.Phone, Enabled: &u.Enabled, Admin: u.Admin, Role: u.Role, Password: u.Password, CreatedAt: wire.At(u.CreatedAt, s.Zone)}
+	})
 }
 
 // sameName refuses a body that speaks of somebody else than the path.
@@ -63,14 +58,9 @@ func (s *server) setUser(ctx context.Context, in *userInput) (*none, error) {
 
 func (s *server) departments(ctx context.Context, _ *none) (*body[[]wire.Department], error) {
 	rows, err := s.Store.Departments(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.Department, len(rows))
-	for i, d := range rows {
-		out[i] = wire.Department{Name: d.Name, Title: d.Title, CreatedAt: wire.At(d.CreatedAt, s.Zone)}
-	}
-	return list(out), nil
+	return listOf(rows, err, func(d store.Department) wire.Department {
+		return wire.Department{Name: d.Name, Title: d.Title, CreatedAt: wire.At(d.CreatedAt, s.Zone)}
+	})
 }
 
 type departmentInput struct {
@@ -87,14 +77,9 @@ func (s *server) setDepartment(ctx context.Context, in *departmentInput) (*none,
 
 func (s *server) grants(ctx context.Context, _ *none) (*body[[]wire.AccountGrant], error) {
 	rows, err := s.Store.AccountGrants(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.AccountGrant, len(rows))
-	for i, g := range rows {
-		out[i] = wire.AccountGrant{Account: g.Account, Kind: g.Kind, Name: g.Name, CreatedAt: wire.At(g.CreatedAt, s.Zone)}
-	}
-	return list(out), nil
+	return listOf(rows, err, func(g store.AccountGrant) wire.AccountGrant {
+		return wire.AccountGrant{Account: g.Account, Kind: g.Kind, Name: g.Name, CreatedAt: wire.At(g.CreatedAt, s.Zone)}
+	})
 }
 
 func (s *server) grant(ctx context.Context, in *struct{ Body wire.AccountGrant }) (*none, error) {

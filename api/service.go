@@ -95,13 +95,8 @@ func (s *server) history(w *wire.Service, states map[string]store.ServiceState, 
 
 func (s *server) masters(ctx context.Context, _ *none) (*body[[]wire.Master], error) {
 	rows, err := s.Store.Masters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]wire.Master, len(rows))
-	for i, m := range rows {
-		out[i] = wire.Master{Name: m.Name, Instance: m.Instance, Host: m.Host, PID: m.PID, Listen: m.Listen, Version: m.Version, Beat: m.Beat,
+	return listOf(rows, err, func(m store.Master) wire.Master {
+		return wire.Master{Name: m.Name, Instance: m.Instance, Host: m.Host, PID: m.PID, Listen: m.Listen, Version: m.Version, Beat: m.Beat,
 			LastCheckTime: wire.At(m.LastCheckTime, s.Zone), StartTime: wire.At(m.StartTime, s.Zone), ClockOffsetMS: m.ClockOffset.Milliseconds(), Stopped: m.Stopped}
-	}
-	return list(out), nil
+	})
 }

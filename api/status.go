@@ -45,7 +45,10 @@ func (s *server) status(ctx context.Context, _ *none) (*body[wire.Status], error
 	if err != nil {
 		return nil, err
 	}
-	out.Paused, out.MaxRunning, out.Stops = d.PausedAt(now), d.MaxRunning, s.stops(ctx, d.StopsAt(now))
+	out.Paused, out.MaxRunning = d.PausedAt(now), d.MaxRunning
+	if out.Stops, err = s.stops(ctx, d.StopsAt(now)); err != nil {
+		return nil, err
+	}
 	return answer(out), nil
 }
 
@@ -91,13 +94,7 @@ func (s *server) actions(ctx context.Context, in *actionsInput) (*pageOutput[wir
 }
 
 func (s *server) wireActions(ctx context.Context, rows []store.Action) ([]wire.Action, error) {
-	var ids []capri.TaskID
-	for _, a := range rows {
-		if a.TaskID != 0 {
-			ids = append(ids, a.TaskID)
-		}
-	}
-	names, err := s.Store.TaskNames(ctx, ids)
+	names, err := taskNames(ctx, s, rows, func(a store.Action) capri.TaskID { return a.TaskID })
 	out := make([]wire.Action, len(rows))
 	for i, a := range rows {
 		out[i] = wire.Action{ID: a.ID, At: a.At.In(s.Zone), Who: a.Who, Kind: a.Kind, Address: a.Address, RequestID: a.Request.ID, Action: a.Action, Target: a.Target,
@@ -127,7 +124,7 @@ func (s *server) alerts(ctx context.Context, in *alertsInput) (*pageOutput[wire.
 }
 
 func (s *server) wireAlerts(ctx context.Context, rows []store.AlertRow) ([]wire.Alert, error) {
-	names, err := s.taskNames(ctx, rows)
+	names, err := taskNames(ctx, s, rows, func(a store.AlertRow) capri.TaskID { return a.Task })
 	out := make([]wire.Alert, len(rows))
 	for i, a := range rows {
 		out[i] = wire.Alert{ID: a.ID, Level: a.Level.String(), Kind: a.Kind, Task: names[a.Task], TaskID: a.Task, BatchID: a.Batch,
@@ -136,11 +133,12 @@ func (s *server) wireAlerts(ctx context.Context, rows []store.AlertRow) ([]wire.
 	return out, err
 }
 
-func (s *server) taskNames(ctx context.Context, rows []store.AlertRow) (map[capri.TaskID]string, error) {
+// taskNames reads the names of the tasks that rows are about; some are about none.
+func taskNames[R any](ctx context.Context, s *server, rows []R, task func(R) capri.TaskID) (map[capri.TaskID]string, error) {
 	var ids []capri.TaskID
-	for _, a := range rows {
-		if a.Task != 0 {
-			ids = append(ids, a.Task)
+	for _, r := range rows {
+		if id := task(r); id != 0 {
+			ids = append(ids, id)
 		}
 	}
 	return s.Store.TaskNames(ctx, ids)

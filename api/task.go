@@ -227,14 +227,9 @@ func (s *server) enableMany(enabled bool) func(context.Context, *enableManyInput
 			return nil, err
 		}
 		results, err := s.Actions.EnableTasks(in.expecting(ctx), who(ctx), in.Body.Names, enabled, in.Body.Reason)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]wire.NameResult, len(results))
-		for i, r := range results {
-			out[i] = wire.NameResult{Task: r.Task, Result: r.Result}
-		}
-		return list(out), nil
+		return listOf(results, err, func(r action.TaskResult) wire.NameResult {
+			return wire.NameResult{Task: r.Task, Result: r.Result}
+		})
 	}
 }
 

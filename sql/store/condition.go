@@ -705,18 +705,24 @@ func (s *Store) PathsGone(ctx context.Context, node string, gone []capri.PathCon
 		if err != nil {
 			return err
 		}
-		rows, err := tx.lock(ids)
-		if err != nil {
+		unmet := sq.Update("task_data").Set("state", 0).Where(sq.Eq{"type": typeInput}).Where(idIn("path_hash", hashes))
+		return tx.withdraw(ids, unmet, "the path "+gone[0].Path+" is gone")
+	})
+}
+
+// withdraw makes conditions of those of the batches that have not started unmet again, and sends them back to waiting.
+func (tx *Tx) withdraw(ids []capri.BatchID, unmet sq.UpdateBuilder, why string) error {
+	rows, err := tx.lock(ids)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
+	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
+		if _, err := tx.exec(unmet.Where(idIn("batch_id", idsOf(part)))); err != nil {
 			return err
 		}
-		rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
-		for _, part := range chunks(rows, tx.s.d.ChunkRows) {
-			if _, err := tx.exec(sq.Update("task_data").Set("state", 0).Where(sq.Eq{"type": typeInput}).Where(idIn("batch_id", idsOf(part))).Where(idIn("path_hash", hashes))); err != nil {
-				return err
-			}
-		}
-		return tx.waitAgain(rows, "the path "+gone[0].Path+" is gone")
-	})
+	}
+	return tx.waitAgain(rows, why)
 }
 
 // OutputsOf reads the output paths of batches.
@@ -763,17 +769,7 @@ func (tx *Tx) ReportThirdParty(code string, p capri.Period, no capri.BatchNo, sa
 	if err != nil {
 		return err
 	}
-	rows, err := tx.lock(ids)
-	if err != nil {
-		return err
-	}
-	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
-	for _, part := range chunks(rows, tx.s.d.ChunkRows) {
-		if _, err := tx.exec(sq.Update("tthird_data").Set("state", 0).Where(same).Where(idIn("batch_id", idsOf(part)))); err != nil {
-			return err
-		}
-	}
-	return tx.waitAgain(rows, fmt.Sprintf("%s was reported as %s", code, said))
+	return tx.withdraw(ids, sq.Update("tthird_data").Set("state", 0).Where(same), fmt.Sprintf("%s was reported as %s", code, said))
 }
 
 // ConditionRow is one condition of a batch as people see it.
