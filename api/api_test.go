@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,16 +126,20 @@ func TestEveryOperation_needs_a_key_and_its_role(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(r.ask("", "GET", "/openapi.json", "").Body.Bytes(), &doc))
 	require.Greater(t, len(doc.Paths), 30)
+	var asked sync.WaitGroup
 	for path, operations := range doc.Paths {
 		concrete := strings.NewReplacer("{name}", "nothing", "{id}", "1", "{code}", "c").Replace(path)
 		for method, op := range operations {
 			rule, known := auth.RuleOf(auth.Act(op.Act))
 			require.True(t, known, "%s %s declares its act", method, path)
-			code := r.ask("", strings.ToUpper(method), concrete, "").Code
-			assert.Equal(t, rule.Public, code != 401, "%s %s without a key", method, path)
+			asked.Go(func() { // at once, for whoever has no key waits a little
+				code := r.ask("", strings.ToUpper(method), concrete, "").Code
+				assert.Equal(t, rule.Public, code != 401, "%s %s without a key", method, path)
+			})
 			assert.Contains(t, op.Description, rule.Needs(), "%s %s", method, path)
 		}
 	}
+	asked.Wait()
 	for _, c := range []struct {
 		role         auth.Role
 		method, path string

@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"capri"
@@ -46,7 +47,10 @@ func TestReadersAreTheInverseOfInputs(t *testing.T) {
 		}
 		compiled, err := Compile(task)
 		if err != nil {
-			t.Skip(err) // a window that ends before it begins
+			if !strings.Contains(err.Error(), "a window that does not end before it begins") {
+				t.Fatal(err)
+			}
+			return
 		}
 		since := capri.Instant(rapid.Int64Range(1_318_000_000_000, 1_335_000_000_000).Draw(t, "since")) // Apia's odd days are in it
 		until := since + 40*86_400_000

@@ -38,13 +38,17 @@ func TestMain(m *testing.M) {
 type bench struct {
 	t      *testing.T
 	dir    string // of clients
+	path   string // where a job finds programs
 	allow  []string
 	former string // what the attempt before had started
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 }
 
-func newBench(t *testing.T) *bench { return &bench{t: t, dir: t.TempDir()} }
+func newBench(t *testing.T) *bench {
+	dir := t.TempDir()
+	return &bench{t: t, dir: dir, path: dir + ":/usr/local/bin:/usr/bin:/bin"}
+}
 
 // script puts a client of that name on the worker.
 func (b *bench) script(name, text string) {
@@ -59,8 +63,7 @@ func (b *bench) maker() *Maker {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	path := b.dir + ":/usr/local/bin:/usr/bin:/bin"
-	return NewMaker(MakerOptions{Calendar: calendar.New(time.UTC), Path: path, PassEnv: []string{"LANG=C.UTF-8", "GORACE=atexit_sleep_ms=0"}, Clients: Clients{Path: path}, Program: self, HTTPAllow: b.allow})
+	return NewMaker(MakerOptions{Calendar: calendar.New(time.UTC), Path: b.path, PassEnv: []string{"LANG=C.UTF-8", "GORACE=atexit_sleep_ms=0"}, Clients: Clients{Path: b.path}, Program: self, HTTPAllow: b.allow})
 }
 
 // start starts a job as the shim does: a session of its own, no input, nothing but its environment.

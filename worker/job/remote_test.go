@@ -2,7 +2,6 @@ package job
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -161,9 +160,7 @@ func TestWhere_nobody_can_kill_an_application_the_log_says_so(t *testing.T) {
 	if err := os.Remove(filepath.Join(b.dir, "yarn")); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := exec.LookPath("yarn"); err == nil {
-		t.Skip("this machine has " + path)
-	}
+	b.path = b.dir // this machine may have one
 	if code := b.run(j); code != 1 || !strings.Contains(b.stderr.String(), "application application_1700000000001_0003 may still run: there is no client here that could kill it") {
 		t.Errorf("exit code %d; it said %s", code, b.stderr.String())
 	}
