@@ -66,7 +66,7 @@ func TestA_day_of_work_by_the_command_line_alone(t *testing.T) {
 		in.capri("node", "list").ends(0, "here")
 		in.capri("action", "list").ends(0, "kill")
 
-		in.capri("batch", "list", "--limit", "0").ends(2, "--limit")
+		in.capri("batch", "list", "--limit", "-1").ends(2, "--limit")
 		in.capri("batch", "lits").ends(2, "list")
 		in.capri("task", "show", "nothing").ends(3, "nothing")
 		in.capri("logs", "999999").ends(3, "999999")
