@@ -180,7 +180,7 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 
 	note := func(tx *store.Tx) error {
 		// Children that are made from now on wait for this interval, because there is a batch of it.
-		if err := tx.LowerFirstMark(x.task.ID, x.iv.Mark); err != nil {
+		if err := tx.LowerFirstMark(x.iv.Mark, x.task.ID); err != nil {
 			return err
 		}
 		change := store.Change{Action: "execute", Target: r.Task, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", x.iv.BatchNo, nb.RunNo, nb.ID), Task: x.task.ID}

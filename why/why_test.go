@@ -141,7 +141,7 @@ func lower(t *testing.T, w *actiontest.World, task string) {
 	t.Helper()
 	found, err := w.Store.TaskByName(w.Ctx, task)
 	require.NoError(t, err)
-	require.NoError(t, w.Store.Write(w.Ctx, "lower", "test", func(tx *store.Tx) error { return tx.LowerFirstMark(found.ID, 1) }))
+	require.NoError(t, w.Store.Write(w.Ctx, "lower", "test", func(tx *store.Tx) error { return tx.LowerFirstMark(1, found.ID) }))
 }
 
 func TestExplain_names_every_cause_and_when_it_may_start(t *testing.T) {

@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) ([]Figure, error) {
 	}
 	steps := []step{
 		{"generate", b.generate}, {"meet", b.meet}, {"ready", b.ready}, {"list", b.list}, {"dispatch", b.dispatch},
-		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload}, {"api", b.api},
+		{"whole", b.wholeWay}, {"handover", b.handOver}, {"memory", b.memory}, {"jobs", b.jobs}, {"workload", b.workload}, {"campaign", b.campaign}, {"api", b.api},
 	}
 	kinds := []string{"sqlite"}
 	if o.MySQL != "" {
@@ -282,7 +282,11 @@ var batchTables = []string{"task_work", "task_data", "tthird_data", "tparent_dat
 
 // rows copies a table into memory.
 func (d *db) rows(ctx context.Context, table string) (columns []string, rows [][]any) {
-	r, err := d.plain.QueryContext(ctx, "SELECT * FROM "+table)
+	return d.rowsOf(ctx, "SELECT * FROM "+table)
+}
+
+func (d *db) rowsOf(ctx context.Context, text string) (columns []string, rows [][]any) {
+	r, err := d.plain.QueryContext(ctx, text)
 	if err != nil {
 		panic(err)
 	}

@@ -164,18 +164,19 @@ func (u *turn) repeat(what string, step func() (int, error)) error {
 
 // create claims the set and makes its runs. What is not as it was previewed has all of it undone.
 func (u *turn) create(ctx context.Context) error {
-	for ; u.chunks > 0; u.chunks-- {
-		n, differ, err := u.store.ClaimItems(ctx, u.t.Lease, u.c)
+	for after := -1; u.chunks > 0; u.chunks-- {
+		claimed, differ, err := u.store.ClaimItems(ctx, u.t.Lease, u.c, after)
 		switch {
 		case err != nil:
 			return stopped(err)
 		case len(differ) > 0:
 			return u.refuse(ctx, Differences(differ))
 		}
-		if n == 0 {
+		if len(claimed) == 0 {
 			break
 		}
-		u.counts["claimed"] += n
+		after = claimed[len(claimed)-1].Seq
+		u.counts["claimed"] += len(claimed)
 	}
 	if u.chunks <= 0 {
 		return nil
@@ -184,8 +185,8 @@ func (u *turn) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for ; u.chunks > 0; u.chunks-- {
-		items, waits, err := u.store.ToMake(ctx, u.c.ID)
+	for after := -1; u.chunks > 0; u.chunks-- {
+		items, waits, err := u.store.ToMake(ctx, u.c.ID, after)
 		switch {
 		case err != nil:
 			return err
@@ -206,6 +207,7 @@ func (u *turn) create(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		after = items[len(items)-1].Seq
 		u.counts["made"] += n
 	}
 	return nil
@@ -279,13 +281,13 @@ func (m *making) make(ctx context.Context, items []capri.CampaignItem) (int, err
 			ids = append(ids, it.Old)
 		}
 	}
-	olds, err := m.store.BatchesByID(ctx, ids)
+	olds, err := m.store.ArchivedByID(ctx, ids)
 	if err != nil {
 		return 0, err
 	}
 	origin := map[capri.CampaignKind]capri.Origin{capri.CampaignRerun: capri.OriginRerun, capri.CampaignColdStart: capri.OriginColdStart}[m.c.Kind]
 	batches := make([]*capri.NewBatch, len(items))
-	first := map[capri.TaskID]capri.Instant{}
+	first := map[capri.Instant][]capri.TaskID{}
 	for i, it := range items {
 		task := m.tasks[it.Task]
 		if batches[i], err = m.maker.Batch(task, it.Interval, origin, 0, m.t.Now); err != nil {
@@ -295,7 +297,7 @@ func (m *making) make(ctx context.Context, items []capri.CampaignItem) (int, err
 			return 0, err
 		}
 		if mark, ok := m.first[it.Task]; ok && it.Mark <= mark {
-			first[it.Task] = mark
+			first[mark] = append(first[mark], it.Task)
 		}
 	}
 	return len(items), m.store.MakeItems(ctx, m.t.Lease, m.c, items, batches, first)

@@ -267,13 +267,9 @@ func (tx *Tx) NewRuns(again []Again, fresh []*capri.NewBatch) error {
 // locked here, so what is read does not change any more.
 func (tx *Tx) numberRuns(olds []locked, nexts []*capri.NewBatch) error {
 	newest := map[LatestKey]int{}
-	for _, part := range chunks(olds, 100) {
-		var any sq.Or
-		for _, o := range part {
-			any = append(any, sq.Expr("(task_id = ? AND batch_no = ?)", int64(o.TaskID), string(o.BatchNo)))
-		}
+	for _, part := range chunks(olds, manyKeys) {
 		for _, table := range []string{"task_work", archiveTable} {
-			err := tx.query(sq.Select("task_id", "batch_no", "MAX(run_no)").From(table).Where(any).GroupBy("task_id", "batch_no"), func(r *sql.Rows) error {
+			err := tx.query(sq.Select("task_id", "batch_no", "MAX(run_no)").From(table).Where(keysIn("task_id", "batch_no", part)).GroupBy("task_id", "batch_no"), func(r *sql.Rows) error {
 				var k LatestKey
 				n := 0
 				err := r.Scan(&k.Task, &k.No, &n)
@@ -289,6 +285,30 @@ func (tx *Tx) numberRuns(olds []locked, nexts []*capri.NewBatch) error {
 		nb.RunNo = newest[LatestKey{nb.TaskID, nb.BatchNo}] + 1
 	}
 	return nil
+}
+
+// manyKeys is how many batch_nos of tasks one statement names.
+const manyKeys = 250
+
+// keysIn compares with the batch_nos of tasks: those of one task, or those of one batch_no, together, whichever are fewer. Each
+// of them is a few steps on the index where a comparison for each batch is a text of its own to be read.
+func keysIn(task, no string, of []locked) sq.Or {
+	byTask, byNo := map[capri.TaskID][]string{}, map[capri.BatchNo][]capri.TaskID{}
+	for _, r := range of {
+		byTask[r.TaskID] = append(byTask[r.TaskID], string(r.BatchNo))
+		byNo[r.BatchNo] = append(byNo[r.BatchNo], r.TaskID)
+	}
+	var any sq.Or
+	if len(byNo) <= len(byTask) {
+		for _, n := range slices.Sorted(maps.Keys(byNo)) {
+			any = append(any, sq.And{sq.Eq{no: string(n)}, idIn(task, byNo[n])})
+		}
+		return any
+	}
+	for _, t := range slices.Sorted(maps.Keys(byTask)) {
+		any = append(any, sq.And{sq.Eq{task: int64(t)}, sq.Eq{no: byTask[t]}})
+	}
+	return any
 }
 
 func ints[T ~int](in []T) []int {

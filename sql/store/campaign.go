@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,12 +26,7 @@ import (
 // has been done is known by the items' states. Items move forward alone, so a step that finds none of its state is over.
 
 // itemChunk is how many items one transaction moves; a quick one keeps SQLite's single writer free for others.
-func (s *Store) itemChunk() int {
-	if s.d.Writers == 1 {
-		return 200
-	}
-	return 500
-}
+const itemChunk = 500
 
 var campaignColumns = []string{"id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "kill_running",
 	"refused", "message", "created_at", "started_at", "released_at", "finished_at"}
@@ -58,7 +54,7 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 		return err
 	}
 	c.ID, c.Items, c.Who, c.State = capri.CampaignID(id), len(items), who, capri.CampaignPlanning
-	parts := chunks(items, 10*s.itemChunk())
+	parts := chunks(items, 10*itemChunk)
 	if len(parts) == 0 {
 		parts = append(parts, nil)
 	}
@@ -70,7 +66,7 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 					return err
 				}
 			}
-			if err := tx.insertItems(c.ID, n*10*s.itemChunk(), part); err != nil {
+			if err := tx.insertItems(c.ID, n*10*itemChunk, part); err != nil {
 				return err
 			}
 			if n < len(parts)-1 {
@@ -492,9 +488,10 @@ func (tx *Tx) DropItems(id capri.CampaignID, task capri.TaskID, name string, nos
 	return len(seqs), nil
 }
 
-// items reads items of a campaign in a state, in the order of a column.
-func (s *Store) items(ctx context.Context, id capri.CampaignID, state capri.ItemState, where, order string, limit int) ([]capri.CampaignItem, error) {
-	q := sq.Select(itemColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).OrderBy(order).Limit(uint64(limit))
+// items reads the next items of a campaign in a state, in their order: those after a seq, so that nobody walks over what is
+// done.
+func (s *Store) items(ctx context.Context, id capri.CampaignID, after int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
+	q := sq.Select(itemColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where(sq.Gt{"i.seq": after}).OrderBy("i.seq").Limit(uint64(itemChunk))
 	if where != "" {
 		q = q.Where(where)
 	}
@@ -535,12 +532,12 @@ func seqIn(items []capri.CampaignItem) sq.Sqlizer {
 const placeWeight = 1_000_000_000_000_000
 
 // ClaimItems takes the next items of a campaign for it alone: nothing of them starts any more. What has not started is
-// held back, what is to be killed first is killed. It returns how many it took, or what is not as it was previewed, and
-// then it took none.
-func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (claimed int, differ []Difference, err error) {
-	items, err := s.items(ctx, c.ID, capri.ItemPlanned, runningItems, "i.seq", s.itemChunk())
+// held back, what is to be killed first is killed. Whoever asks again says after which seq: -1 at first. It returns those
+// that it took, or what is not as it was previewed, and then it took none.
+func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campaign, after int) (claimed []capri.CampaignItem, differ []Difference, err error) {
+	items, err := s.items(ctx, c.ID, after, capri.ItemPlanned, runningItems)
 	if err != nil || len(items) == 0 {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	why := fmt.Sprintf("campaign %d (%s) by %s", c.ID, c.Kind, c.Who)
 	place := "priority * ? + mark"
@@ -607,13 +604,13 @@ func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campa
 	})
 	switch {
 	case len(differ) > 0:
-		return 0, differ, nil
+		return nil, differ, nil
 	case s.d.IsDuplicate(err):
-		return 0, []Difference{{Item: items[0], What: "another campaign has claimed a batch of it at this moment"}}, nil
+		return nil, []Difference{{Item: items[0], What: "another campaign has claimed a batch of it at this moment"}}, nil
 	case err != nil && !errors.Is(err, errItemsMoved): // moved: our own commit had got through, and its answer had not
-		return 0, nil, err
+		return nil, nil, err
 	}
-	return len(items), nil, nil
+	return items, nil, nil
 }
 
 // byHold is what being held back adds to a batch's unmet: one that waits for nothing else stands at exactly that.
@@ -654,14 +651,9 @@ func (tx *Tx) letGo(id capri.CampaignID, rows []locked, why string) error {
 			others[b] = true
 		}
 	}
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return others[r.ID] })
-	if err := tx.changeLocked(rows, change{why: why, set: sq.Eq{"kinds": sq.Expr(fmt.Sprintf("kinds & ~%d", kindHeldBack))}}); err != nil {
-		return err
-	}
-	for i := range rows {
-		rows[i].Kinds &^= kindHeldBack
-	}
-	return tx.recount(rows)
+	// What held them back was exactly one of what they wait for.
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r locked) bool { return others[r.ID] || r.Kinds&kindHeldBack == 0 })
+	return tx.changeLocked(rows, change{why: why, set: sq.Eq{"kinds": sq.Expr(fmt.Sprintf("kinds & ~%d", kindHeldBack)), "unmet": sq.Expr("unmet - 1")}})
 }
 
 // killLocked ends locked batches that run nowhere, and asks the workers of the others.
@@ -674,10 +666,10 @@ func (tx *Tx) killLocked(rows []locked, why string) error {
 		change{set: sq.Eq{"kill_request": 1}, why: why})
 }
 
-// ToMake reads the next items whose runs do not exist yet, in their order. waits names a batch that has to end before:
-// what it stands before is not made before it.
-func (s *Store) ToMake(ctx context.Context, id capri.CampaignID) (items []capri.CampaignItem, waits capri.BatchID, err error) {
-	items, err = s.items(ctx, id, capri.ItemClaimed, "", "i.seq", s.itemChunk())
+// ToMake reads the next items whose runs do not exist yet, in their order, after a seq (-1: from the first). waits names a
+// batch that has to end before: what it stands before is not made before it.
+func (s *Store) ToMake(ctx context.Context, id capri.CampaignID, after int) (items []capri.CampaignItem, waits capri.BatchID, err error) {
+	items, err = s.items(ctx, id, after, capri.ItemClaimed, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -717,7 +709,7 @@ func (s *Store) FirstMarks(ctx context.Context, id capri.CampaignID) (map[capri.
 
 // MakeItems makes the runs of claimed items, held back, and revokes what rested on those they take the places of, in one
 // transaction. batches are in the order of the items. capri.ErrConflict: something is not any more as it was claimed.
-func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campaign, items []capri.CampaignItem, batches []*capri.NewBatch, first map[capri.TaskID]capri.Instant) error {
+func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campaign, items []capri.CampaignItem, batches []*capri.NewBatch, first map[capri.Instant][]capri.TaskID) error {
 	id, err := s.ReserveBatchIDs(ctx, len(items))
 	if err != nil {
 		return err
@@ -749,8 +741,8 @@ func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		if err := tx.NewRuns(again, fresh); err != nil {
 			return err
 		}
-		for task, mark := range first {
-			if err := tx.LowerFirstMark(task, mark); err != nil {
+		for _, mark := range slices.Sorted(maps.Keys(first)) {
+			if err := tx.LowerFirstMark(mark, first[mark]...); err != nil {
 				return err
 			}
 		}
@@ -807,7 +799,7 @@ func (s *Store) InHand(ctx context.Context, id capri.CampaignID) (n int, err err
 // ReleaseItems releases the next batches of a campaign that are held back: with a room, as many as fit of those that wait
 // for nothing else, in the campaign's order. It returns how many, and whether there may be more.
 func (s *Store) ReleaseItems(ctx context.Context, lease capri.Lease, c capri.Campaign, now capri.Instant, room int) (released int, more bool, err error) {
-	n, ready := s.itemChunk(), room > 0
+	n, ready := itemChunk, room > 0
 	if ready {
 		n = min(n, room)
 	}
@@ -833,7 +825,7 @@ func (s *Store) ReleaseItems(ctx context.Context, lease capri.Lease, c capri.Cam
 				continue // it changed since it was chosen
 			}
 			going = append(going, it)
-			if ok && r.State == capri.Waiting && r.Kinds&kindHeldBack != 0 {
+			if ok && r.State == capri.Waiting {
 				free = append(free, r)
 			}
 		}
@@ -883,7 +875,7 @@ func (s *Store) HoldItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		which = "w.state = 0 AND w.unmet > " + byHold
 	}
 	q := sq.Select(itemColumns...).From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": int(capri.ItemReleased)}).Where(which).OrderBy("i.seq").Limit(uint64(s.itemChunk()))
+		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": int(capri.ItemReleased)}).Where(which).OrderBy("i.seq").Limit(uint64(itemChunk))
 	var items []capri.CampaignItem
 	err = query(ctx, s.read, q, func(r *sql.Rows) error {
 		i, err := scanItem(r)
@@ -916,7 +908,7 @@ func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaig
 	const over = "NOT EXISTS (SELECT 1 FROM task_work w WHERE w.id = i.batch_id AND w.state <> 3)"
 	for {
 		q := sq.Select("i.seq", "COALESCE(w.finish_state, a.finish_state, 0)").From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").LeftJoin(archiveTable + " a ON a.id = i.batch_id").
-			Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).Where(over).Limit(uint64(s.itemChunk()))
+			Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).Where(over).Limit(uint64(itemChunk))
 		how := map[int][]int64{}
 		n := 0
 		err := query(ctx, s.read, q, func(r *sql.Rows) error {
@@ -942,7 +934,7 @@ func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaig
 		if err != nil {
 			return ended, err
 		}
-		if ended += n; n < s.itemChunk() {
+		if ended += n; n < itemChunk {
 			return ended, nil
 		}
 	}
@@ -969,7 +961,7 @@ func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campai
 	// is what somebody said is to run now, whatever is in its way.
 	q := sq.Select(itemColumns...).From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").
 		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{1, 2, 3}}).
-		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(s.itemChunk()))
+		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(itemChunk))
 	var items []capri.CampaignItem
 	err = query(ctx, s.read, q, func(r *sql.Rows) error {
 		i, err := scanItem(r)
@@ -1016,7 +1008,7 @@ func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campai
 			slices.SortFunc(rows, func(a, b locked) int { return int(a.ID - b.ID) })
 			return rows
 		}
-		if err := tx.letGo(c.ID, slices.DeleteFunc(sorted(back), func(r locked) bool { return r.Kinds&kindHeldBack == 0 }), why); err != nil {
+		if err := tx.letGo(c.ID, sorted(back), why); err != nil {
 			return err
 		}
 		if err := tx.changeLocked(sorted(gone), tx.ending(capri.Killed, why)); err != nil {
@@ -1089,7 +1081,7 @@ func (tx *Tx) handBack(gone []locked, old []capri.BatchID, why string) error {
 // KillItems asks for the end of what runs of a campaign.
 func (s *Store) KillItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (asked int, err error) {
 	ids, err := s.batchIDs(ctx, sq.Select("w.id").From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{2, 3}, "w.kill_request": 0}).Where("w.state <> 3").OrderBy("w.id").Limit(uint64(s.itemChunk())))
+		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{2, 3}, "w.kill_request": 0}).Where("w.state <> 3").OrderBy("w.id").Limit(uint64(itemChunk)))
 	if err != nil || len(ids) == 0 {
 		return 0, s.fault("look for what runs of a campaign", err)
 	}

@@ -372,15 +372,9 @@ func (tx *Tx) lookAgain(rows []locked) error {
 // The old runs' rows are locked, so nobody meets any more of them until commit; the reads lock too, because an older
 // snapshot of this transaction need not show those that were met just before.
 func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
-	parents := chunks(olds, 100)
+	parents := chunks(olds, manyKeys)
 	children := make([][]capri.BatchID, len(parents))
-	of := func(olds []locked) sq.Or {
-		var any sq.Or
-		for _, o := range olds {
-			any = append(any, sq.Expr("(parent_task_id = ? AND parent_batch_no = ?)", int64(o.TaskID), string(o.BatchNo)))
-		}
-		return any
-	}
+	of := func(olds []locked) sq.Or { return keysIn("parent_task_id", "parent_batch_no", olds) }
 	var all []capri.BatchID
 	var hashes []int64
 	for i, part := range parents {

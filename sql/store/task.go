@@ -556,11 +556,15 @@ func (tx *Tx) DeleteTask(id capri.TaskID) error {
 	return err
 }
 
-// LowerFirstMark notes that the task has a batch at an earlier mark than its children wait for until now: a cold
+// LowerFirstMark notes that tasks have a batch at an earlier mark than their children wait for until now: a cold
 // start made it, so from here on they wait for it.
-func (tx *Tx) LowerFirstMark(id capri.TaskID, mark capri.Instant) error {
-	_, err := tx.exec(sq.Update("task").Set("first_mark", int64(mark)).Where(sq.Eq{"id": int64(id)}).Where(sq.Gt{"first_mark": int64(mark)}))
-	return err
+func (tx *Tx) LowerFirstMark(mark capri.Instant, ids ...capri.TaskID) error {
+	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
+		if _, err := tx.exec(sq.Update("task").Set("first_mark", int64(mark)).Where(idIn("id", part)).Where(sq.Gt{"first_mark": int64(mark)})); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TakingPart lists the tasks that take part in a period's mark, by id from after on, at most limit (0: all): enabled and

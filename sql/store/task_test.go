@@ -400,8 +400,8 @@ func TestFirstMark_is_where_validity_begins_or_the_name_was_made_or_an_earlier_b
 		save(start.Add(-5 * day)) // an edit that moves the beginning later, and no batch stands in the way
 		want(start.Add(-5 * day))
 
-		write(t, db, func(tx *store.Tx) error { return tx.LowerFirstMark(id, start.Add(-20*day)) })
-		write(t, db, func(tx *store.Tx) error { return tx.LowerFirstMark(id, start.Add(-15*day)) })
+		write(t, db, func(tx *store.Tx) error { return tx.LowerFirstMark(start.Add(-20*day), id) })
+		write(t, db, func(tx *store.Tx) error { return tx.LowerFirstMark(start.Add(-15*day), id) })
 		want(start.Add(-20 * day))
 		save(start.Add(-5 * day)) // another edit leaves it
 		want(start.Add(-20 * day))

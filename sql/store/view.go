@@ -55,8 +55,17 @@ func (s *Store) count(ctx context.Context) (c Counts, err error) {
 // BatchesByID reads batches with their tasks' names, archived ones too; those that do not exist are missing from the
 // answer.
 func (s *Store) BatchesByID(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]BatchRow, error) {
+	return s.rowsByID(ctx, ids, "task_work", archiveTable)
+}
+
+// ArchivedByID reads those of some batches that are archived.
+func (s *Store) ArchivedByID(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]BatchRow, error) {
+	return s.rowsByID(ctx, ids, archiveTable)
+}
+
+func (s *Store) rowsByID(ctx context.Context, ids []capri.BatchID, tables ...string) (map[capri.BatchID]BatchRow, error) {
 	out := make(map[capri.BatchID]BatchRow, len(ids))
-	for _, table := range []string{"task_work", archiveTable} {
+	for _, table := range tables {
 		left := slices.DeleteFunc(slices.Clone(ids), func(id capri.BatchID) bool { return out[id].ID != 0 })
 		for _, part := range chunks(left, s.d.ChunkRows) {
 			err := query(ctx, s.read, sq.Select(batchColumns...).Column("t.name").From(table+" w").Join("task t ON t.id = w.task_id").Where(idIn("w.id", part)), func(r *sql.Rows) error {
