@@ -62,7 +62,7 @@ services/generate   : capri cron calendar lineage birth sql/store wake services 
 services/dependency : capri calendar lineage files sql/store wake services SYNC
 services/dispatch   : capri internal/failpoint calendar placement placement/facts sql/store wake services
 services/reschedule : capri calendar sql/store wake services
-services/campaign   : capri calendar birth sql/store wake services
+services/campaign   : capri calendar birth sql/store wake services SYNC
 services/alert      : capri alerting alerting/duty alerting/route internal/failpoint sql/store services
 services/attempts   : capri files sql/store wake services
 services/timeout    : sql/store services

@@ -12,6 +12,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"capri"
 	"capri/birth"
@@ -185,30 +188,21 @@ func (u *turn) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for after := -1; u.chunks > 0; u.chunks-- {
-		items, waits, err := u.store.ToMake(ctx, u.c.ID, after)
-		switch {
-		case err != nil:
-			return err
-		case len(items) == 0 && waits == 0:
-			return stopped(u.store.OpenCampaign(ctx, u.t.Lease, u.c.ID))
-		case len(items) == 0:
-			u.open = 1
-			return u.note(ctx, fmt.Sprintf("it waits for batch %d to end, which is being killed", waits))
+	waits, all, err := made.all(ctx)
+	switch {
+	case errors.Is(err, capri.ErrConflict) || errors.Is(err, capri.ErrInvalid):
+		c, again := u.store.Campaign(ctx, u.c.ID)
+		if again == nil && c.State != capri.CampaignCreating { // cancelled at this moment
+			return nil
 		}
-		n, err := made.make(ctx, items)
-		if errors.Is(err, capri.ErrConflict) || errors.Is(err, capri.ErrInvalid) {
-			c, again := u.store.Campaign(ctx, u.c.ID)
-			if again == nil && c.State != capri.CampaignCreating { // cancelled at this moment
-				return nil
-			}
-			return u.refuse(ctx, err.Error())
-		}
-		if err != nil {
-			return err
-		}
-		after = items[len(items)-1].Seq
-		u.counts["made"] += n
+		return u.refuse(ctx, err.Error())
+	case err != nil:
+		return err
+	case waits != 0:
+		u.open = 1
+		return u.note(ctx, fmt.Sprintf("it waits for batch %d to end, which is being killed", waits))
+	case all:
+		return stopped(u.store.OpenCampaign(ctx, u.t.Lease, u.c.ID))
 	}
 	return nil
 }
@@ -271,9 +265,35 @@ func (u *turn) newMaking(ctx context.Context) (*making, error) {
 	return &making{u, m, birth.NewFormer(u.store, m), first, map[capri.TaskID]*birth.Task{}}, nil
 }
 
-func (m *making) make(ctx context.Context, items []capri.CampaignItem) (int, error) {
+// all makes the runs of what is claimed; while some are written the next are worked out. waits is a batch that stands before
+// the rest, and has to end. Whatever order they commit in, all of them are held back until the last is there.
+func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err error) {
+	eg, writing := errgroup.WithContext(ctx)
+	eg.SetLimit(m.store.Dialect().Writers)
+	err = func() error {
+		for after := -1; m.chunks > 0; m.chunks-- {
+			var items []capri.CampaignItem
+			if items, waits, err = m.store.ToMake(writing, m.c.ID, after); err != nil || len(items) == 0 {
+				all = err == nil && waits == 0
+				return err
+			}
+			batches, first, err := m.workOut(writing, items)
+			if err != nil {
+				return err
+			}
+			eg.Go(func() error { return m.store.MakeItems(writing, m.t.Lease, m.c, items, batches, first) })
+			after = items[len(items)-1].Seq
+			m.counts["made"] += len(items)
+		}
+		return nil
+	}()
+	return waits, all, cmp.Or(eg.Wait(), err)
+}
+
+// workOut gives the batches of items, and the tasks that have none earlier by their marks.
+func (m *making) workOut(ctx context.Context, items []capri.CampaignItem) (batches []*capri.NewBatch, first map[capri.Instant][]capri.TaskID, err error) {
 	if err := m.read(ctx, items); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	var ids []capri.BatchID
 	for _, it := range items {
@@ -283,24 +303,23 @@ func (m *making) make(ctx context.Context, items []capri.CampaignItem) (int, err
 	}
 	olds, err := m.store.ArchivedByID(ctx, ids)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	origin := map[capri.CampaignKind]capri.Origin{capri.CampaignRerun: capri.OriginRerun, capri.CampaignColdStart: capri.OriginColdStart}[m.c.Kind]
-	batches := make([]*capri.NewBatch, len(items))
-	first := map[capri.Instant][]capri.TaskID{}
+	batches = make([]*capri.NewBatch, len(items))
+	first = map[capri.Instant][]capri.TaskID{}
 	for i, it := range items {
-		task := m.tasks[it.Task]
-		if batches[i], err = m.maker.Batch(task, it.Interval, origin, 0, m.t.Now); err != nil {
-			return 0, err
+		if batches[i], err = m.maker.Batch(m.tasks[it.Task], it.Interval, origin, 0, m.t.Now); err != nil {
+			return nil, nil, err
 		}
 		if batches[i].Former, err = m.former.Outputs(ctx, olds[it.Old].Batch); err != nil {
-			return 0, err
+			return nil, nil, err
 		}
 		if mark, ok := m.first[it.Task]; ok && it.Mark <= mark {
 			first[mark] = append(first[mark], it.Task)
 		}
 	}
-	return len(items), m.store.MakeItems(ctx, m.t.Lease, m.c, items, batches, first)
+	return batches, first, nil
 }
 
 // read compiles the tasks of items that were not seen yet. They are made by the version that was previewed or not at all.

@@ -222,16 +222,19 @@ type Again struct {
 func (tx *Tx) NewRuns(again []Again, fresh []*capri.NewBatch) error {
 	olds := make([]capri.BatchID, len(again))
 	nexts := make([]*capri.NewBatch, len(again))
+	next := make(map[capri.BatchID]*capri.NewBatch, len(again))
 	for i, a := range again {
-		olds[i], nexts[i] = a.Old, a.Next
+		olds[i], nexts[i], next[a.Old] = a.Old, a.Next, a.Next
 	}
 	const why = "a new run of this batch_no takes its place"
-	rows, err := tx.change(olds, change{
-		from: func(r locked) bool { return r.Latest && r.State == capri.Finished },
-		set:  sq.Eq{"latest": nil},
-		why:  why,
-	})
+	rows, err := tx.lockWhere(olds, "latest = 1 AND state = 3")
 	if err != nil {
+		return err
+	}
+	for i := range rows { // it is of the same task and batch_no
+		rows[i].TaskID, rows[i].BatchNo = next[rows[i].ID].TaskID, next[rows[i].ID].BatchNo
+	}
+	if err := tx.changeLocked(rows, change{set: sq.Eq{"latest": nil}, why: why}); err != nil {
 		return err
 	}
 	if len(rows) < len(olds) {
