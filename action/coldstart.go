@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"capri"
 	"capri/birth"
@@ -12,19 +14,19 @@ import (
 
 // ColdStartRequest asks for a range of batches to be made. From and To are as people wrote them.
 type ColdStartRequest struct {
-	Period  capri.Period `json:"-"`
-	Of      string       `json:"period"` // the same, for the record
-	From    string       `json:"from"`
-	To      string       `json:"to"`
-	Group   string       `json:"group,omitempty"`
-	Tasks   []string     `json:"tasks,omitempty"`
-	Only    string       `json:"only,omitempty"`    // missing (default), all, failed
-	ByData  bool         `json:"by_data,omitempty"` // the range is on data intervals, its end excluded
-	Preview bool         `json:"-"`
+	Periods []capri.Period `json:"-"`
+	Of      string         `json:"period"` // the same, for the record
+	From    string         `json:"from"`
+	To      string         `json:"to"`
+	Group   string         `json:"group,omitempty"`
+	Tasks   []string       `json:"tasks,omitempty"`
+	Only    string         `json:"only,omitempty"`    // missing (default), all, failed
+	ByData  bool           `json:"by_data,omitempty"` // the range is on data intervals, its end excluded
+	Preview bool           `json:"-"`
 	Pace    `json:"-"`
 }
 
-// ColdStart makes the batches of a range, by today's definitions and their validity: `enabled` is asked of now and
+// ColdStart makes the batches of a range, of one period or of several at once, by today's definitions and their validity: `enabled` is asked of now and
 // not of then. What has not finished is left alone, and admins are told of it.
 //
 // Nothing of a cold start can begin before what it waits for in the same cold start: conditions name the parent's
@@ -35,39 +37,52 @@ func (a *Actions) ColdStart(ctx context.Context, who string, r ColdStartRequest)
 	if err != nil {
 		return nil, err
 	}
-	r.Of = r.Period.String()
-	q := question{kind: capri.CampaignColdStart, target: fmt.Sprintf("%s %s to %s", r.Period, r.From, r.To), pace: r.Pace, now: now,
+	r.Of = strings.Join(r.periodNames(), ", ")
+	q := question{kind: capri.CampaignColdStart, target: fmt.Sprintf("%s %s to %s", r.Of, r.From, r.To), pace: r.Pace, now: now,
 		only: cmp.Or(r.Only, onlyMissing), preview: r.Preview}
 	if q.tasks, q.beside, err = a.coldTasks(ctx, r); err != nil {
 		return nil, err
 	}
-	if q.ivs, err = a.rangeItems(r.Period, r.From, r.To, r.ByData, q.tasks, now); err != nil {
+	if q.ivs, err = a.rangeItems(r.From, r.To, r.ByData, q.tasks, now); err != nil {
 		return nil, err
 	}
 	q.request = r
 	return a.campaign(ctx, who, &q)
 }
 
+// periodNames are in the order that was asked for, each once.
+func (r *ColdStartRequest) periodNames() (names []string) {
+	for _, p := range r.Periods {
+		if !slices.Contains(names, p.String()) {
+			names = append(names, p.String())
+		}
+	}
+	return names
+}
+
 // coldTasks finds the tasks that are meant. One whose definition cannot be used is refused by itself where it was not
 // asked for by name.
 func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*birth.Task, poisoned []PlannedItem, err error) {
-	switch r.Period {
-	case 0:
-		return nil, nil, capri.Invalid("period", "", "hour, day, week, month or cron")
-	case capri.Manual:
-		return nil, nil, capri.Invalid("period", r.Period.String(), "hour, day, week, month or cron: a manual task has no marks (execute runs it)")
+	switch {
+	case len(r.Periods) == 0, slices.Contains(r.Periods, 0):
+		return nil, nil, capri.Invalid("period", "", "hour, day, week, month or cron, or several of them")
+	case slices.Contains(r.Periods, capri.Manual):
+		return nil, nil, capri.Invalid("period", capri.Manual.String(), "hour, day, week, month or cron: a manual task has no marks (execute runs it)")
 	}
 	if err := checkOnly(r.Only); err != nil {
 		return nil, nil, err
 	}
-	f := store.TaskFilter{Group: r.Group, Period: r.Period}
+	f := store.TaskFilter{Group: r.Group}
 	if len(r.Tasks) > 0 {
 		f = store.TaskFilter{Names: r.Tasks}
+	} else if len(r.Periods) == 1 {
+		f.Period = r.Periods[0]
 	}
 	found, err := a.store.Tasks(ctx, f)
 	if err != nil {
 		return nil, nil, err
 	}
+	periods := strings.Join(r.periodNames(), " or ")
 	byName := map[string]*capri.Task{}
 	for _, t := range found {
 		byName[t.Name] = t
@@ -76,8 +91,8 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 		switch t := byName[n]; {
 		case t == nil:
 			return nil, nil, capri.NotFound("there is no task %q", n)
-		case t.Period != r.Period:
-			return nil, nil, capri.Invalid("tasks", n, fmt.Sprintf("tasks of period %s: this one is of period %s", r.Period, t.Period))
+		case !slices.Contains(r.Periods, t.Period):
+			return nil, nil, capri.Invalid("tasks", n, fmt.Sprintf("tasks of period %s: this one is of period %s", periods, t.Period))
 		case r.Group != "" && t.Group != r.Group:
 			return nil, nil, capri.Invalid("tasks", n, fmt.Sprintf("tasks of group %s: this one is of group %s", r.Group, t.Group))
 		case !t.Enabled:
@@ -85,7 +100,7 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 		}
 	}
 	for _, t := range found {
-		if !t.Enabled {
+		if !t.Enabled || !slices.Contains(r.Periods, t.Period) {
 			continue
 		}
 		compiled, err := a.compile(t)
@@ -100,9 +115,9 @@ func (a *Actions) coldTasks(ctx context.Context, r ColdStartRequest) (tasks []*b
 	}
 	if len(tasks)+len(poisoned) == 0 {
 		if r.Group != "" {
-			return nil, nil, capri.NotFound("there is no enabled %s task in group %q", r.Period, r.Group)
+			return nil, nil, capri.NotFound("there is no enabled %s task in group %q", periods, r.Group)
 		}
-		return nil, nil, capri.NotFound("there is no enabled %s task", r.Period)
+		return nil, nil, capri.NotFound("there is no enabled %s task", periods)
 	}
 	return tasks, poisoned, nil
 }

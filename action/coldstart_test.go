@@ -15,7 +15,7 @@ import (
 )
 
 func cold(p capri.Period, from, to string) action.ColdStartRequest {
-	return action.ColdStartRequest{Period: p, From: from, To: to}
+	return action.ColdStartRequest{Periods: []capri.Period{p}, From: from, To: to}
 }
 
 func did(p *action.Planned) (out []string) {
@@ -81,6 +81,11 @@ func TestColdStart_refuses(t *testing.T) {
 		{"a time that is none", cold(capri.Day, "yesterday", "2026-11-18"), capri.ErrInvalid},
 		{"a manual period", cold(capri.Manual, "2026-11-18", "2026-11-19"), capri.ErrInvalid},
 		{"no period", cold(0, "2026-11-18", "2026-11-19"), capri.ErrInvalid},
+		{"no period at all", with(func(r *action.ColdStartRequest) { r.Periods = nil }), capri.ErrInvalid},
+		{"a manual period among others", with(func(r *action.ColdStartRequest) { r.Periods = append(r.Periods, capri.Manual) }), capri.ErrInvalid},
+		{"a task of none of the periods", with(func(r *action.ColdStartRequest) {
+			r.Periods, r.Tasks = append(r.Periods, capri.Month), []string{"hour"}
+		}), capri.ErrInvalid},
 		{"a task of another period", with(func(r *action.ColdStartRequest) { r.Tasks = []string{"hour"} }), capri.ErrInvalid},
 		{"a task that is not there", with(func(r *action.ColdStartRequest) { r.Tasks = []string{"day", "nothing"} }), capri.ErrNotFound},
 		{"a disabled task by name", with(func(r *action.ColdStartRequest) { r.Tasks = []string{"off"} }), capri.ErrConflict},
@@ -154,6 +159,44 @@ func TestColdStart_leaves_unfinished_ones_alone_and_tells_admins(t *testing.T) {
 		all := w.ColdStart(r)
 		assert.Equal(t, []string{"day 20261118 new_run", "day 20261119 new_run"}, did(all))
 		assert.Equal(t, 2, w.Latest("day", "20261119").RunNo)
+	})
+}
+
+func TestColdStart_of_several_periods_puts_parents_before_children_across_them(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		w.Apply(`
+tasks:
+- {name: a_week, owner: alice, period: week, priority: 0, job: {command: x}, parents: [{task: b_day}]}
+- {name: b_day, owner: alice, period: day, priority: 1, job: {command: x}, inputs: [{path: "/hour/${yyyyMMddHH}", unit: hour, from: 0, to: end}]}
+- {name: c_hour, owner: alice, period: hour, priority: 9, job: {command: x}, outputs: [{path: "/hour/${yyyyMMddHH}"}]}
+- {name: month, owner: alice, period: month, job: {command: x}}
+`)
+		r := action.ColdStartRequest{Periods: []capri.Period{capri.Week, capri.Day, capri.Hour, capri.Day, capri.Cron}, From: "2026-11-09", To: "2026-11-15", ByData: true, Preview: true}
+		p := w.ColdStart(r)
+		assert.Equal(t, "week, day, hour, cron 2026-11-09 to 2026-11-15", p.Target)
+		at, n := map[string]int{}, map[string]int{}
+		for i, it := range p.Items {
+			at[it.TaskName+" "+string(it.BatchNo)] = i
+			n[it.TaskName]++
+		}
+		assert.Equal(t, map[string]int{"c_hour": 7 * 24, "b_day": 7, "a_week": 1}, n)
+		for _, it := range p.Items {
+			switch it.TaskName {
+			case "c_hour":
+				assert.Less(t, at["c_hour "+string(it.BatchNo)], at["b_day "+string(it.BatchNo[:8])])
+			case "b_day":
+				assert.Less(t, at["b_day "+string(it.BatchNo)], at["a_week 2026W46"])
+			}
+		}
+		assert.Equal(t, 3, p.Estimate.ChainBatches, "an hour, its day, its week")
+
+		r.Preview = false
+		w.ColdStart(r)
+		assert.Equal(t, 1, w.Latest("a_week", "2026W46").Unmet)
+		assert.Equal(t, 24, w.Latest("b_day", "20261110").Unmet)
+		r.Periods, r.From, r.To = []capri.Period{capri.Hour, capri.Day}, "2026-11-16", "2026-11-16"
+		r.Tasks = []string{"b_day", "c_hour"}
+		assert.Len(t, w.ColdStart(r).Items, 25, "by name as well")
 	})
 }
 

@@ -111,7 +111,7 @@ func (x *edits) act() {
 	case n < 15:
 		period := map[string]capri.Period{"hour": capri.Hour, "tick": capri.Cron, "day": capri.Day, "last": capri.Day}[task]
 		what = "cold start of " + task + " from " + from
-		_, err = x.Actions.ColdStart(x.Ctx, actiontest.Who, action.ColdStartRequest{Period: period, Tasks: []string{task}, From: from, To: to, Only: x.pick("missing", "all"), Pace: action.Pace{Limit: x.rng.IntN(3)}})
+		_, err = x.Actions.ColdStart(x.Ctx, actiontest.Who, action.ColdStartRequest{Periods: []capri.Period{period}, Tasks: []string{task}, From: from, To: to, Only: x.pick("missing", "all"), Pace: action.Pace{Limit: x.rng.IntN(3)}})
 	case n < 16:
 		all, e := x.Store.Campaigns(x.Ctx, store.CampaignFilter{Limit: 1})
 		require.NoError(x.t, e)

@@ -49,7 +49,7 @@ func (a *Actions) compile(t *capri.Task) (*birth.Task, error) {
 }
 
 // rangeItems lists every interval of the range in which a task is valid.
-func (a *Actions) rangeItems(period capri.Period, fromText, toText string, byData bool, tasks []*birth.Task, now capri.Instant) ([]taskInterval, error) {
+func (a *Actions) rangeItems(fromText, toText string, byData bool, tasks []*birth.Task, now capri.Instant) ([]taskInterval, error) {
 	from, to, err := a.timeRange(fromText, toText, !byData)
 	if err != nil {
 		return nil, err
@@ -63,19 +63,21 @@ func (a *Actions) rangeItems(period capri.Period, fromText, toText string, byDat
 	}
 	r := cascade.Range{From: from, To: to, ByData: byData}
 
-	var shared []capri.Interval // every calendar task of the period has the same
-	if period.Calendar() {
-		shared = r.Intervals(a.calendar, period, nil, now, maxRange+1)
-	}
+	shared := map[capri.Period][]capri.Interval{} // every calendar task of a period has the same
 	var items []taskInterval
 	for _, t := range tasks {
-		ivs := shared
-		if period == capri.Cron {
+		ivs, known := shared[t.Period]
+		switch {
+		case known:
+		case t.Period.Calendar():
+			ivs = r.Intervals(a.calendar, t.Period, nil, now, maxRange+1)
+			shared[t.Period] = ivs
+		default:
 			e, err := expression(t.Task)
 			if err != nil {
 				return nil, err
 			}
-			ivs = r.Intervals(a.calendar, period, e, now, maxRange+1)
+			ivs = r.Intervals(a.calendar, t.Period, e, now, maxRange+1)
 		}
 		first, last, err := a.validity(&t.Spec)
 		if err != nil {

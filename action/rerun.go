@@ -48,7 +48,7 @@ func (a *Actions) Rerun(ctx context.Context, who string, r RerunRequest) (*Plann
 	}
 	q := question{kind: capri.CampaignRerun, target: r.Task, request: r, pace: r.Pace, now: now, tasks: []*birth.Task{t}, by: by,
 		only: cmp.Or(r.Only, onlyAll), onRunning: cmp.Or(r.OnRunning, onRunningFail), preview: r.Preview, mayReach: r.MayReach}
-	if q.ivs, err = a.rangeItems(t.Period, r.From, r.To, r.ByData, q.tasks, now); err != nil {
+	if q.ivs, err = a.rangeItems(r.From, r.To, r.ByData, q.tasks, now); err != nil {
 		return nil, err
 	}
 	if q.beside, err = a.notInDefinition(ctx, t, r, q.ivs); err != nil {

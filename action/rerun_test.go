@@ -210,7 +210,7 @@ func TestRerunAndExecute_of_an_archived_batch(t *testing.T) {
 		rows, err := w.Actions.ConditionsOf(w.Ctx, w.Batch(old.ID))
 		require.NoError(t, err)
 		require.Equal(t, []store.ConditionRow{{Kind: "output", Path: "/d/20261119", Flag: "_SUCCESS"}}, rows, "derived from its version")
-		again := w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"d"}})
+		again := w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"d"}})
 		require.Equal(t, []string{"d 20261119 exists"}, did(again))
 
 		w.Look()

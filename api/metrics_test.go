@@ -77,7 +77,7 @@ func TestMetrics_say_how_the_work_stands_and_ask_the_database_once_in_fifteen_se
 		}
 		coldStart := func(day string) {
 			t.Helper()
-			w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: day, To: day, ByData: true})
+			w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: day, To: day, ByData: true})
 		}
 		w.Apply(`tasks:
 - {name: free, owner: alice, period: day, job: {command: x}, valid: {from: "2020-01-01"}}

@@ -109,7 +109,7 @@ const streamTasks = `tasks:
 func (s *following) made(t *testing.T) (one, two capri.BatchID) {
 	t.Helper()
 	s.Apply(streamTasks)
-	s.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-19", ByData: true})
+	s.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-19", To: "2026-11-19", ByData: true})
 	return s.Latest("one", "20261119").ID, s.Latest("two", "20261119").ID
 }
 

@@ -278,7 +278,11 @@ func (s *server) runTaskNow(ctx context.Context, in *reasonInput) (*body[wire.Ba
 
 func (s *server) coldStart(ctx context.Context, in *struct{ Body wire.ColdStart }) (*body[wire.CampaignPlan], error) {
 	r := in.Body
-	p, err := s.Actions.ColdStart(ctx, who(ctx), action.ColdStartRequest{Period: r.Period, From: r.From, To: r.To, Group: r.Group, Tasks: r.Tasks, Only: r.Only, ByData: r.ByData,
+	periods := r.Periods
+	if r.Period != 0 {
+		periods = append([]capri.Period{r.Period}, periods...)
+	}
+	p, err := s.Actions.ColdStart(ctx, who(ctx), action.ColdStartRequest{Periods: periods, From: r.From, To: r.To, Group: r.Group, Tasks: r.Tasks, Only: r.Only, ByData: r.ByData,
 		Preview: r.Preview, Pace: action.Pace{Limit: r.Limit, Order: r.Order, Reason: r.Reason}})
 	if err != nil {
 		return nil, err

@@ -52,7 +52,10 @@ func Estimate(items []Item, rate func(*Item) Rate, r Resources) *Cost {
 	p := &play{items: items, minutes: make([]float64, len(items)), end: make([]float64, len(items)), after: make([][]int32, len(items)),
 		waits: make([]int, len(items)), pools: map[string]*room{}, turns: map[capri.TaskID]*turn{}}
 	c := &Cost{}
-	longest, via, last := make([]float64, len(items)), make([]int32, len(items)), int32(-1)
+	longest, steps, via, last := make([]float64, len(items)), make([]int, len(items)), make([]int32, len(items)), int32(-1)
+	longer := func(a, b int32) bool { // where nobody knows what batches take, the chain is that of most of them
+		return b < 0 || longest[a] > longest[b] || longest[a] == longest[b] && steps[a] > steps[b]
+	}
 	for i := range items {
 		it := &items[i]
 		via[i] = -1
@@ -68,15 +71,15 @@ func Estimate(items []Item, rate func(*Item) Rate, r Resources) *Cost {
 		p.minutes[i], p.waits[i] = took.Minutes, len(it.Before)
 		for _, b := range it.Before {
 			p.after[b] = append(p.after[b], int32(i))
-			if via[i] < 0 || longest[b] > longest[via[i]] {
+			if longer(b, via[i]) {
 				via[i] = b
 			}
 		}
-		longest[i] = took.Minutes
+		longest[i], steps[i] = took.Minutes, 1
 		if via[i] >= 0 {
-			longest[i] += longest[via[i]]
+			longest[i], steps[i] = longest[i]+longest[via[i]], steps[via[i]]+1
 		}
-		if last < 0 || longest[i] > longest[last] {
+		if longer(int32(i), last) {
 			last = int32(i)
 		}
 		if p.pools[it.Task.Worker.Pool] == nil {

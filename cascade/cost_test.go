@@ -71,6 +71,10 @@ func TestEstimate_adds_up_and_plays_through(t *testing.T) {
 	items, rate = plan(minutes, func(t *capri.Task) { t.Limits.Concurrency = 2 }, line{"a", nil}, line{"a", nil}, line{"a", nil}, line{"b", nil})
 	assert.Equal(t, 20.0, Estimate(items, rate, slots(9)).Ends, "two of a task at once")
 
+	items, rate = plan(map[string]float64{}, nil, diamond...)
+	assert.Equal(t, []int32{0, 1, 3}, Estimate(items, rate, slots(9)).Chain, "of nothing known the chain of most batches")
+
+	items, rate = plan(minutes, nil, line{"a", nil}, line{"a", nil}, line{"a", nil}, line{"b", nil})
 	items[3].NotRun = "disabled"
 	assert.Equal(t, 30.0, Estimate(items, rate, slots(9)).Minutes, "what does not run costs nothing")
 	assert.Equal(t, Cost{}, *Estimate(nil, rate, slots(1)))

@@ -683,7 +683,7 @@ var scenes = map[string]func(w *world){
 		w.Task(w.t, func(s *capri.Spec) { s.Name = "b" })
 		w.person(func() error { _, err := w.people.Execute(w.ctx, "alice", action.ExecuteRequest{Task: "a"}); return err })
 		w.person(func() error {
-			_, err := w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-19", ByData: true, Tasks: []string{"b"}})
+			_, err := w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-19", To: "2026-11-19", ByData: true, Tasks: []string{"b"}})
 			return err
 		})
 		third := w.batch(func(s *capri.Spec) { s.Name = "c"; s.ThirdParty = []capri.ThirdParty{{Code: "never"}} }, unmet)
@@ -740,7 +740,7 @@ var scenes = map[string]func(w *world){
 			w.turn("campaign")
 		}
 		campaign(func() (*action.Planned, error) {
-			return w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Period: capri.Day, From: "2026-11-19", To: "2026-11-20", ByData: true})
+			return w.people.ColdStart(w.ctx, "alice", action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-19", To: "2026-11-20", ByData: true})
 		})
 		w.start(latest("a"), latest("long"))
 		w.end(latest("a"), store.Succeeded, 0)

@@ -188,7 +188,7 @@ func TestExplain_of_a_fan_in_of_a_thousand_is_one_line_and_quick(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "- {name: sink, owner: alice, period: day, job: {command: x}, parents: [%s]}\n", strings.Join(parents, ", "))
 	w.Apply(b.String())
-	items := w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20"})
+	items := w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-20", To: "2026-11-20"})
 	require.Len(t, items.Items, 1002)
 	begin := time.Now()
 	a := explain(t, w, w.Latest("sink", "20261119").ID)

@@ -237,17 +237,18 @@ type Root struct {
 
 // ColdStart asks for a range of batches to be made.
 type ColdStart struct {
-	Period  capri.Period `json:"period"`
-	From    string       `json:"from"`
-	To      string       `json:"to"`
-	Group   string       `json:"group,omitempty"`
-	Tasks   []string     `json:"tasks,omitempty"`
-	Only    string       `json:"only,omitempty" enum:"missing,all,failed" default:"missing"`
-	ByData  bool         `json:"by_data,omitempty"`
-	Limit   int          `json:"limit,omitempty" minimum:"0" maximum:"1000000" doc:"how many batches at once; 0: no limit"`
-	Order   string       `json:"order,omitempty" enum:"oldest,newest" default:"oldest" doc:"which marks go first, where both may"`
-	Reason  string       `json:"reason,omitempty" maxLength:"1000"`
-	Preview bool         `json:"preview,omitempty" doc:"store what would happen, to be looked at and run later (/campaigns)"`
+	Period  capri.Period   `json:"period,omitempty" doc:"or periods"`
+	Periods []capri.Period `json:"periods,omitempty" maxItems:"10" doc:"several at once: what is of one waits for what is of another"`
+	From    string         `json:"from"`
+	To      string         `json:"to"`
+	Group   string         `json:"group,omitempty"`
+	Tasks   []string       `json:"tasks,omitempty"`
+	Only    string         `json:"only,omitempty" enum:"missing,all,failed" default:"missing"`
+	ByData  bool           `json:"by_data,omitempty"`
+	Limit   int            `json:"limit,omitempty" minimum:"0" maximum:"1000000" doc:"how many batches at once; 0: no limit"`
+	Order   string         `json:"order,omitempty" enum:"oldest,newest" default:"oldest" doc:"which marks go first, where both may"`
+	Reason  string         `json:"reason,omitempty" maxLength:"1000"`
+	Preview bool           `json:"preview,omitempty" doc:"store what would happen, to be looked at and run later (/campaigns)"`
 }
 
 // Rerun asks for a task's batches of a range to run again.

@@ -270,32 +270,36 @@ newest interval that has ended, whose batch is made if there is none. Limits, pa
 }
 
 func newColdStartCommand(a *app) *cobra.Command {
-	var period, tasks string
+	var periods []string
+	var tasks string
 	var r wire.ColdStart
 	var yes bool
 	var wt waiting
 	cmd := &cobra.Command{
-		Use:   "cold-start --period P --from T --to T",
+		Use:   "cold-start --period P[,P…] --from T --to T",
 		Short: "Make the batches of a range",
 		Long: `Make the batches of a range on schedule_time, both ends included; a bare date as --to is all of it. With
 --by-data the range is on data intervals, its end excluded. Enabled tasks only, by today's definitions. What has
-not finished is left alone; what has finished runs again with --only all, or --only failed.`,
+not finished is left alone; what has finished runs again with --only all, or --only failed. Of several periods
+(--period hour,day) what is of one waits for what is of another, as ever.`,
 		Args: noArgs,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			switch {
-			case period == "":
-				return usage("a cold start needs --period: hour, day, week, month or cron, one at a time")
+			case len(periods) == 0:
+				return usage("a cold start needs --period: hour, day, week, month or cron, or several of them")
 			case r.From == "" || r.To == "":
 				return usage("a cold start needs --from and --to")
 			}
-			p, err := capri.ParsePeriod(period)
-			if err != nil || p == capri.Manual {
-				return capri.Invalid("--period", period, "hour, day, week, month or cron (a manual task has no marks: capri execute runs it)")
+			for _, text := range periods {
+				p, err := capri.ParsePeriod(strings.TrimSpace(text))
+				if err != nil || p == capri.Manual {
+					return capri.Invalid("--period", text, "hour, day, week, month or cron (a manual task has no marks: capri execute runs it)")
+				}
+				r.Periods = append(r.Periods, p)
 			}
 			if r.Only != "missing" && r.Only != "all" && r.Only != "failed" {
 				return capri.Invalid("--only", r.Only, "missing, all or failed")
 			}
-			r.Period = p
 			for _, t := range strings.Split(tasks, ",") {
 				if t = strings.TrimSpace(t); t != "" {
 					r.Tasks = append(r.Tasks, t)
@@ -318,7 +322,7 @@ not finished is left alone; what has finished runs again with --only all, or --o
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&period, "period", "", "hour, day, week, month or cron")
+	f.StringSliceVar(&periods, "period", nil, "hour, day, week, month or cron; several: day,week")
 	f.StringVar(&r.From, "from", "", "begin of the range")
 	f.StringVar(&r.To, "to", "", "end of the range")
 	f.StringVar(&r.Group, "group", "", "tasks of this group")

@@ -280,6 +280,8 @@ func TestExitCodes_say_what_happened(t *testing.T) {
 		{"cold-start --period day --from 2026-11-19 --to 2026-12-18", exitUsage, "not later than now"},
 		{"cold-start --period day --from 2026-11-19 --to 2026-11-19 --task nothing", exitNotFound, "nothing"},
 		{"cold-start --period month --from 2026-11-19 --to 2026-11-19", exitNotFound, "month"},
+		{"cold-start --period month --period week,year --from 2026-11-19 --to 2026-11-19", exitUsage, "year"},
+		{"cold-start --period month,week --from 2026-11-19 --to 2026-11-19", exitNotFound, "month or week"},
 		{"third-party ready closed --period day --interval 2026", exitUsage, "batch_no"},
 		{"node drain nothing", exitNotFound, "nothing"},
 		{"node remove nothing --yes", exitNotFound, "nothing"},

@@ -115,7 +115,7 @@ var flagWords = map[string]choices{
 }
 
 // severalInOne are the flags that take several words with commas between them.
-var severalInOne = []string{"scope", "batch list --state", "batch list --finish-state", "cold-start --task", "events --task", "events --state", "events --kind"}
+var severalInOne = []string{"scope", "batch list --state", "batch list --finish-state", "cold-start --task", "cold-start --period", "events --task", "events --state", "events --kind"}
 
 // fileFlags take a file, or a directory.
 var fileFlags = []string{"config", "file", "data", "token-file", "cacert", "cert", "cert-key", "password-file", "new-password-file"}

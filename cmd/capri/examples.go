@@ -37,7 +37,7 @@ var examples = map[string]string{ //nolint:gosec // a password is a command here
 	"batch show":            "capri batch show 4711",
 	"execute":               "capri execute dwd_orders\ncapri execute dwd_orders --interval 20261118 --param mode=full",
 	"rerun":                 "capri rerun dwd_orders --from 2026-11-01 --to 2026-11-07\ncapri rerun dwd_orders --from 2026-11-01 --to 2026-11-07 --cascade both --preview",
-	"cold-start":            "capri cold-start --period day --from 2026-11-01 --to 2026-11-07 --group dw --preview\ncapri cold-start --period hour --from 2026-11-01 --to 2026-11-01 --task a,b --limit 20",
+	"cold-start":            "capri cold-start --period day --from 2026-11-01 --to 2026-11-07 --group dw --preview\ncapri cold-start --period hour,day,week --from 2026-11-01 --to 2026-11-01 --limit 20",
 	"campaign list":         "capri campaign list --state running",
 	"campaign show":         "capri campaign show 12 --action in_the_way",
 	"campaign run":          "capri campaign run 12 --limit 50",

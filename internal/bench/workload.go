@@ -66,7 +66,7 @@ func (b *Bench) workload(ctx context.Context, d *db) error {
 	time.Sleep(time.Second)
 	began := time.Now()
 	day := w.Day.Format("2006-01-02")
-	if _, err := act.ColdStart(ctx, "bench", action.ColdStartRequest{Period: capri.Day, From: day, To: day, ByData: true}); err != nil {
+	if _, err := act.ColdStart(ctx, "bench", action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: day, To: day, ByData: true}); err != nil {
 		return err
 	}
 	if err := d.await(ctx, len(win.Inside), 5*time.Minute); err != nil {

@@ -284,7 +284,7 @@ func Spec(name, command string, change func(*capri.Spec)) capri.Spec {
 // ColdStart makes the batches of a period whose data are of that day, and tells how many are new.
 func (c *Cluster) ColdStart(p capri.Period, day string, tasks ...string) int {
 	c.t.Helper()
-	planned, err := c.Actions.ColdStart(c.ctx, "test", action.ColdStartRequest{Period: p, From: day, To: day, ByData: true, Tasks: tasks})
+	planned, err := c.Actions.ColdStart(c.ctx, "test", action.ColdStartRequest{Periods: []capri.Period{p}, From: day, To: day, ByData: true, Tasks: tasks})
 	if err != nil {
 		c.t.Fatalf("cold start: %v", err)
 	}

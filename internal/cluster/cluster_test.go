@@ -95,7 +95,7 @@ func again(t *testing.T, c *cluster.Cluster, task string, no capri.BatchNo) {
 	t.Helper()
 	old := c.Batch(task, no)
 	when := old.ScheduleTime.In(time.UTC).Format(time.RFC3339)
-	p, err := c.Actions.ColdStart(t.Context(), "test", action.ColdStartRequest{Period: old.Period, From: when, To: when, Tasks: []string{task}, Only: "all"})
+	p, err := c.Actions.ColdStart(t.Context(), "test", action.ColdStartRequest{Periods: []capri.Period{old.Period}, From: when, To: when, Tasks: []string{task}, Only: "all"})
 	require.NoError(t, err)
 	require.Len(t, p.Items, 1)
 	b := c.Until(task, no, "run again", func(b store.BatchRow) bool { return b.RunNo == old.RunNo+1 })

@@ -96,7 +96,7 @@ func (w *world) work() (order []string) {
 // life makes and runs the days' first runs.
 func (w *world) life(from, to string) {
 	w.t.Helper()
-	w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: from, To: to})
+	w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: from, To: to})
 	w.work()
 }
 
@@ -148,7 +148,7 @@ func TestACascade_runs_each_batch_once_in_order_and_never_on_old_output(t *testi
 
 func TestACascade_of_what_waits_already_starts_nothing_early(t *testing.T) {
 	each(t, func(w *world) {
-		w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20"})
+		w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-20", To: "2026-11-20"})
 		w.look()
 		w.Finish(w.Latest("raw", "20261119").ID, store.Succeeded)
 		w.look()
@@ -251,7 +251,7 @@ func TestCancelling_undoes_what_has_not_started_and_earlier_results_stand_again(
 
 func TestCancelling_gives_waiting_children_back_what_they_rested_on(t *testing.T) {
 	each(t, func(w *world) {
-		w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"raw", "clean", "left"}})
+		w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"raw", "clean", "left"}})
 		w.look()
 		w.Finish(w.Latest("raw", "20261119").ID, store.Succeeded)
 		w.look()
@@ -482,7 +482,7 @@ func TestABatch_that_is_held_back_by_two_campaigns_goes_when_the_last_lets_go(t 
 
 func TestAColdStart_is_reported_when_it_is_done(t *testing.T) {
 	each(t, func(w *world) {
-		p := w.ColdStart(action.ColdStartRequest{Period: capri.Day, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"other", "raw"}})
+		p := w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-20", To: "2026-11-20", Tasks: []string{"other", "raw"}})
 		w.Finish(w.Latest("raw", "20261119").ID, store.Failed)
 		w.work()
 		require.Equal(t, capri.CampaignDone, w.campaign(p.ID).State)
@@ -502,7 +502,7 @@ func TestAColdStart_is_reported_when_it_is_done(t *testing.T) {
 func TestRerun_lists_what_the_definition_has_no_more(t *testing.T) {
 	w := onSQLite(t)
 	w.Apply(`tasks: [{name: tick, owner: alice, cron: "0 0 0/6 * * ?", job: {command: x}}]`)
-	w.ColdStart(action.ColdStartRequest{Period: capri.Cron, From: "2026-11-19", To: "2026-11-19", Tasks: []string{"tick"}})
+	w.ColdStart(action.ColdStartRequest{Periods: []capri.Period{capri.Cron}, From: "2026-11-19", To: "2026-11-19", Tasks: []string{"tick"}})
 	w.work()
 	w.Apply(`tasks: [{name: tick, owner: alice, cron: "0 0 0/12 * * ?", job: {command: x}}]`)
 	p := w.Rerun(action.RerunRequest{Task: "tick", From: "2026-11-19", To: "2026-11-19"})

@@ -208,7 +208,7 @@ func (m *mortal) lifeOfCampaigns() {
 
 	var cold *action.Planned
 	m.act(func(a *action.Actions) (err error) {
-		cold, err = a.ColdStart(m.ctx, actiontest.Who, action.ColdStartRequest{Period: capri.Day, From: "2026-11-17", To: "2026-11-18", Tasks: []string{"raw", "clean"}, Preview: true})
+		cold, err = a.ColdStart(m.ctx, actiontest.Who, action.ColdStartRequest{Periods: []capri.Period{capri.Day}, From: "2026-11-17", To: "2026-11-18", Tasks: []string{"raw", "clean"}, Preview: true})
 		return err
 	})
 	m.act(func(a *action.Actions) error {
