@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -352,14 +353,13 @@ func (tx *Tx) proveAgain(rows []locked) error {
 
 // lookAgain makes the dependency service look at batches as if they were new.
 func (tx *Tx) lookAgain(rows []locked) error {
-	type span struct{ from, to capri.BatchID }
-	var spans []span
+	var spans []batchRange
 	for _, r := range rows { // ids ascend, as lock returns them
 		if last := len(spans) - 1; last >= 0 && spans[last].to+1 == r.ID {
 			spans[last].to = r.ID
 			continue
 		}
-		spans = append(spans, span{r.ID, r.ID})
+		spans = append(spans, batchRange{r.ID, r.ID})
 	}
 	return tx.bulk("dependency_change", []string{"kind", "from_id", "to_id"}, len(spans), func(i int, args []any) []any {
 		return append(args, changedBatches, int64(spans[i].from), int64(spans[i].to))
@@ -502,28 +502,71 @@ func candidatesOf(changes []DependencyChange) []sq.SelectBuilder {
 		return sq.Select("d.batch_id").From(conditions + " d").Join("task_work w ON w.id = d.batch_id").Where("d.state = 0 AND " + waits)
 	}
 	var queries []sq.SelectBuilder
-	var parents []DependencyChange
-	for _, c := range changes {
-		switch c.kind {
-		case changedParent:
-			parents = append(parents, c)
-		case changedThirdParty:
-			queries = append(queries, waiting("tthird_data").Where(sq.Eq{"d.code": c.code, "d.period": int(c.period), "d.batch_no": string(c.BatchNo)}))
-		case changedBatches:
-			made := sq.Select("w.id").From("task_work w").Where("w.id BETWEEN ? AND ?", int64(c.from), int64(c.to)).Where(waits)
-			queries = append(queries,
-				made.Where("w.kinds & 12 <> 0 AND EXISTS (SELECT 1 FROM tparent_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+parentSucceeded("d")+")"),
-				made.Where("w.kinds & 2 <> 0 AND EXISTS (SELECT 1 FROM tthird_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+thirdPartyReady("d")+")"))
-		}
+	for _, born := range born(changes, "w.id") {
+		made := sq.Select("w.id").From("task_work w").Where(born).Where(waits) // subqueries that give a value are not turned round: they are asked of each row
+		queries = append(queries,
+			made.Where("w.kinds & 12 <> 0 AND (SELECT 1 FROM tparent_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+parentSucceeded("d")+" LIMIT 1) = 1"),
+			made.Where("w.kinds & 2 <> 0 AND (SELECT 1 FROM tthird_data d WHERE d.batch_id = w.id AND d.state = 0 AND "+thirdPartyReady("d")+" LIMIT 1) = 1"))
 	}
-	for _, part := range chunks(parents, 200) {
-		var any sq.Or
-		for _, c := range part {
-			any = append(any, sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
-		}
+	for _, any := range anyOf(changes, changedThirdParty, func(c DependencyChange) sq.Sqlizer {
+		return sq.Expr("(d.code = ? AND d.period = ? AND d.batch_no = ?)", c.code, int(c.period), string(c.BatchNo))
+	}) {
+		queries = append(queries, waiting("tthird_data").Where(any))
+	}
+	for _, any := range anyOf(changes, changedParent, func(c DependencyChange) sq.Sqlizer {
+		return sq.Expr("(d.parent_task_id = ? AND d.parent_batch_no = ?)", int64(c.TaskID), string(c.BatchNo))
+	}) {
 		queries = append(queries, waiting("tparent_data").Where(any))
 	}
 	return queries
+}
+
+// anyOf puts what is asked of each change of a kind together, some hundred to a condition.
+func anyOf(changes []DependencyChange, kind int, is func(DependencyChange) sq.Sqlizer) []sq.Or {
+	var all []sq.Or
+	for _, part := range chunks(slices.DeleteFunc(slices.Clone(changes), func(c DependencyChange) bool { return c.kind != kind }), 200) {
+		var any sq.Or
+		for _, c := range part {
+			any = append(any, is(c))
+		}
+		all = append(all, any)
+	}
+	return all
+}
+
+// batchRange is a range of batch ids, both included.
+type batchRange struct{ from, to capri.BatchID }
+
+// born are conditions on a column that say which batches the changes speak of: one for some thousand batches, or some hundred
+// ranges. A mark's are inserted by the hundred with ids that follow one another, so they become a few ranges again.
+func born(changes []DependencyChange, column string) []sq.Or {
+	const most = 10_000
+	var spans []batchRange
+	for _, c := range changes {
+		if c.kind == changedBatches {
+			spans = append(spans, batchRange{c.from, c.to})
+		}
+	}
+	slices.SortFunc(spans, func(a, b batchRange) int { return cmp.Compare(a.from, b.from) })
+	var joined []batchRange
+	for _, s := range spans {
+		if n := len(joined) - 1; n >= 0 && s.from <= joined[n].to+1 && s.to-joined[n].from < most {
+			joined[n].to = max(joined[n].to, s.to)
+			continue
+		}
+		joined = append(joined, s)
+	}
+	var all []sq.Or
+	batches := 0
+	for _, s := range joined {
+		n := int(s.to-s.from) + 1
+		if len(all) == 0 || batches+n > most || len(all[len(all)-1]) == 100 {
+			all, batches = append(all, nil), 0
+		}
+		batches += n
+		all[len(all)-1] = append(all[len(all)-1], sq.Expr(column+" BETWEEN ? AND ?", int64(s.from), int64(s.to)))
+	}
+	return all
 }
 
 // The facts that conditions rest on, as the meeting UPDATE proves them for the condition rows called d. The rows
@@ -598,24 +641,14 @@ func (s *Store) UnmetPathsAround(ctx context.Context, changes []DependencyChange
 		out = append(out, p)
 		return err
 	}
-	var parents []DependencyChange
-	for _, c := range changes {
-		switch c.kind {
-		case changedParent:
-			parents = append(parents, c)
-		case changedBatches:
-			err := query(ctx, s.read, sq.Select("DISTINCT d.path", "d.flag").From("task_data d").
-				Where("d.batch_id BETWEEN ? AND ? AND +d.type = 1 AND +d.state = 0", int64(c.from), int64(c.to)), add)
-			if err != nil {
-				return nil, s.fault("list paths of new batches", err)
-			}
+	for _, born := range born(changes, "d.batch_id") {
+		if err := query(ctx, s.read, bornPaths(born), add); err != nil {
+			return nil, s.fault("list paths of new batches", err)
 		}
 	}
-	for _, part := range chunks(parents, 200) {
-		var any sq.Or
-		for _, c := range part {
-			any = append(any, sq.Expr("(w.task_id = ? AND w.batch_no = ?)", int64(c.TaskID), string(c.BatchNo)))
-		}
+	for _, any := range anyOf(changes, changedParent, func(c DependencyChange) sq.Sqlizer {
+		return sq.Expr("(w.task_id = ? AND w.batch_no = ?)", int64(c.TaskID), string(c.BatchNo))
+	}) {
 		err := query(ctx, s.read, sq.Select("DISTINCT o.path", "o.flag").From("task_work w").Join("task_data o ON o.batch_id = w.id AND o.type = 2").
 			Where("w.latest = 1 AND w.kinds & 16 <> 0 AND EXISTS (SELECT 1 FROM task_data d WHERE d.type = 1 AND d.state = 0 AND d.path_hash = o.path_hash)").Where(any), add)
 		if err != nil {
@@ -623,6 +656,10 @@ func (s *Store) UnmetPathsAround(ctx context.Context, changes []DependencyChange
 		}
 	}
 	return out, nil
+}
+
+func bornPaths(born sq.Or) sq.SelectBuilder {
+	return sq.Select("DISTINCT d.path", "d.flag").From("task_data d").Where(born).Where("+d.type = 1 AND +d.state = 0")
 }
 
 // MeetPaths meets the conditions on paths that were found to be there, unless a batch that produces such a path

@@ -126,3 +126,20 @@ func Among(ids ...capri.BatchID) string {
 	}
 	return (*Tx)(nil).amongText("id", rows)
 }
+
+// Born are changes that say that batches were made, by ranges of their ids.
+func Born(ranges ...[2]capri.BatchID) []DependencyChange {
+	changes := make([]DependencyChange, len(ranges))
+	for i, r := range ranges {
+		changes[i] = DependencyChange{kind: changedBatches, from: r[0], to: r[1]}
+	}
+	return changes
+}
+
+// BornTexts are what is asked about batches that were made.
+func BornTexts(changes []DependencyChange) (texts []sq.SelectBuilder) {
+	for _, b := range born(changes, "d.batch_id") {
+		texts = append(texts, bornPaths(b))
+	}
+	return append(texts, candidatesOf(changes)...)
+}

@@ -161,3 +161,31 @@ func TestThe_stream_of_changes_begins_where_it_was_and_looks_nothing_up_by_scann
 		}
 	})
 }
+
+// A mark's batches come in parts of some hundred, and what is sent back to waiting one by one.
+func TestWhat_was_made_is_asked_about_in_few_queries_that_find_it_by_its_ids(t *testing.T) {
+	var mark, scattered [][2]capri.BatchID
+	for i := range capri.BatchID(200) {
+		mark = append(mark, [2]capri.BatchID{1 + 500*i, 500 + 500*i})
+		scattered = append(scattered, [2]capri.BatchID{7 * i, 7 * i})
+	}
+	require.Len(t, store.BornTexts(store.Born(mark...)), 3*10, "100,000 batches")
+	require.Len(t, store.BornTexts(store.Born(scattered...)), 3*2, "200 batches here and there")
+	each(t, func(w *world) {
+		c := waitsForThirdParty()
+		c.Inputs, c.Parents = []capri.PathCondition{{Path: "/never"}}, []capri.ParentCondition{{TaskID: w.Task(t, nil).ID, BatchNo: "20261119"}}
+		w.many(c)
+		for _, changes := range [][]store.DependencyChange{store.Born([2]capri.BatchID{1, 100}), store.Born(scattered...)} {
+			for _, q := range store.BornTexts(changes) {
+				text, args, err := q.ToSql()
+				require.NoError(t, err)
+				for _, line := range w.plan(text, args) {
+					require.NotContains(t, line, "SCAN", text)
+					if strings.HasPrefix(line, "w ·") || strings.HasPrefix(line, "d ·") {
+						require.Contains(t, line, "PRIMARY", text)
+					}
+				}
+			}
+		}
+	})
+}
