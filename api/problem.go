@@ -142,6 +142,8 @@ func plainWords(s string) string {
 		return "a field that exists (/openapi.json lists them)"
 	case strings.HasPrefix(s, "invalid "):
 		return "a valid " + strings.TrimPrefix(s, "invalid ")
+	case strings.HasPrefix(s, "expected value to be one of "):
+		return clip("one of " + strings.Trim(strings.TrimPrefix(s, "expected value to be one of "), `"`))
 	}
 	return clip(strings.TrimPrefix(s, "expected "))
 }

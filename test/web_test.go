@@ -72,6 +72,21 @@ func TestWeb_refuses_an_older_schema_and_the_embedded_database(t *testing.T) {
 	run(t, environment(home, "CAPRI_DATABASE_DSN="+dsn), "web", "--listen", "127.0.0.1:0").ends(4, "capri migrate up")
 }
 
+func TestWeb_makes_the_first_key_of_a_new_database(t *testing.T) {
+	t.Parallel()
+	home := cluster.OpenDir(t)
+	env := environment(home, "CAPRI_DATABASE_DSN="+sqltest.EmptyMySQL(t).Options.DSN, "CAPRI_DATA="+filepath.Join(home, "web"))
+	run(t, env, "migrate", "up").ok()
+	web := launch(t, env, "web", "--listen", "127.0.0.1:0")
+	in := &installation{t: t, home: home, env: env, server: web.address(), key: filepath.Join(home, "web", "admin.key")}
+	in.capri("whoami").ends(0, "super_admin")
+	web.stop()
+	again := launch(t, env, "web", "--listen", "127.0.0.1:0")
+	in.server = again.address()
+	in.capri("whoami").ends(0, "super_admin") // the same key
+	again.stop()
+}
+
 // tlsRedis starts a Redis that speaks TLS alone.
 func tlsRedis(t *testing.T, ca, cert, key string) (address string) {
 	t.Helper()

@@ -91,7 +91,7 @@ func newAlertShow(a *app) *cobra.Command {
 				}
 			}
 			if x.BatchID != 0 {
-				fmt.Fprintf(w, "batch: %d (capri batch why %d)\n", x.BatchID, x.BatchID)
+				fmt.Fprintf(w, "batch: %d (capri why %d)\n", x.BatchID, x.BatchID)
 			}
 			if x.NextAt != nil {
 				fmt.Fprintf(w, "people are told again at %s unless somebody acknowledges: capri alert ack %d\n", cell(x.NextAt), x.ID)

@@ -282,6 +282,11 @@ func TestExitCodes_say_what_happened(t *testing.T) {
 		{"cold-start --period month --from 2026-11-19 --to 2026-11-19", exitNotFound, "month"},
 		{"cold-start --period month --period week,year --from 2026-11-19 --to 2026-11-19", exitUsage, "year"},
 		{"cold-start --period month,week --from 2026-11-19 --to 2026-11-19", exitNotFound, "month or week"},
+		{"cold-start --period fortnight --from 2026-11-19 --to 2026-11-19", exitUsage, "want hour, day, week, month or cron (a manual task has no marks"},
+		{"cold-start --period manual --from 2026-11-19 --to 2026-11-19", exitUsage, "capri execute runs it"},
+		{"plan --period fortnight --from 2026-11-19 --to 2026-11-20", exitUsage, "want hour, day, week or month"},
+		{"campaign list --state happy", exitUsage, "want one of previewed, creating"},
+		{"events --task nothing", exitNotFound, "nothing"},
 		{"third-party ready closed --period day --interval 2026", exitUsage, "batch_no"},
 		{"node drain nothing", exitNotFound, "nothing"},
 		{"node remove nothing --yes", exitNotFound, "nothing"},
@@ -318,6 +323,11 @@ func TestTaskApply_names_every_mistake_a_line_each(t *testing.T) {
 	for _, part := range []string{"bad.yaml:2", "bad.yaml:3", "did you mean period?", "nobody_knows"} {
 		assert.Contains(t, r.err, part)
 	}
+	many := c.capri("task", "apply", "-f", write(t, "many.yaml", "tasks:\n"+strings.Repeat("- {name: a b, period: day, job: {command: x}}\n", 300)))
+	assert.Equal(t, exitUsage, many.code)
+	lines = strings.Split(strings.TrimSpace(many.err), "\n")
+	assert.Len(t, lines, 101)
+	assert.Regexp(t, "^capri: and [0-9]+ more$", lines[100])
 	broken := c.capri("task", "apply", "-f", write(t, "broken.yaml", "tasks: [{name: "))
 	assert.Equal(t, exitUsage, broken.code)
 	assert.Contains(t, broken.err, "broken.yaml")

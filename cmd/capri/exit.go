@@ -48,10 +48,17 @@ func (a *app) complain(err error) {
 		fmt.Fprintln(a.err, "capri: interrupted")
 		return
 	}
-	for _, line := range strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") {
+	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
+	for _, line := range lines[:min(len(lines), mostComplaints)] {
 		fmt.Fprintln(a.err, "capri: "+oneLine(line))
 	}
+	if more := len(lines) - mostComplaints; more > 0 {
+		fmt.Fprintf(a.err, "capri: and %d more\n", more)
+	}
 }
+
+// mostComplaints is how much anybody reads before mending it. Of a thousand tasks one thing may be wrong a thousand times.
+const mostComplaints = 100
 
 // errQuiet ends a command with exit code 1 after it has said on stdout what is wrong.
 var errQuiet = errors.New("failed")

@@ -101,10 +101,7 @@ func (a *app) localPlan(expression, period, zone, from, to string, limit int) ([
 		}
 		ivs = c.CronFires(e, start, end, limit)
 	} else {
-		if p, err = capri.ParsePeriod(period); err != nil {
-			return nil, named("--period", err)
-		}
-		if !p.Calendar() {
+		if p, err = capri.ParsePeriod(period); err != nil || !p.Calendar() {
 			return nil, capri.Invalid("--period", period, "hour, day, week or month (a cron task's marks are the fires of --cron EXPR, a manual task has none)")
 		}
 		for iv := range c.Marks(p, start, end) {
