@@ -334,3 +334,17 @@ func TestABreaker_counts_failures_that_end_together_and_retries_do_not_count(t *
 		require.Equal(t, 1, w.alerts("breaker_opened"))
 	})
 }
+
+func TestAPlan_that_names_a_batch_twice_heeds_the_pause_of_a_node(t *testing.T) {
+	each(t, func(w *world) {
+		b := w.batch(w.Task(w.t, nil), "20261119", capri.Conditions{})
+		w.insert(b)
+		w.write(func(tx *store.Tx) error {
+			return tx.SetStop(store.Stop{Kind: store.Pause, Scope: store.OfNode, Name: "n0", Reason: "look"})
+		})
+		n, err := w.Store.Assign(w.ctx, w.dispatch, []store.Assignment{{Batch: b.ID, Node: "n1", Task: b.TaskID}, {Batch: b.ID, Node: "n0", Task: b.TaskID}})
+		require.NoError(w.t, err)
+		require.Equal(w.t, 1, n)
+		require.Equal(w.t, "n1", w.get(b.ID).Node)
+	})
+}

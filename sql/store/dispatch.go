@@ -176,10 +176,6 @@ var errSomeChanged = errors.New("some batches changed since they were chosen")
 // assign writes one statement's worth. Nearly always nothing has changed since the plan was made: then the compare is in
 // the UPDATE alone, which counts its rows. Else it is rolled back and done again on what still compares.
 func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment) (int, error) {
-	nodeOf := make(map[capri.BatchID]string, len(part))
-	for _, a := range part {
-		nodeOf[a.Batch] = a.Node
-	}
 	done := 0
 	write := func(look bool) error {
 		return s.WriteAs(ctx, "assign batches", lease, func(tx *Tx) error {
@@ -189,8 +185,9 @@ func (s *Store) assign(ctx context.Context, lease capri.Lease, part []Assignment
 				return err
 			}
 			free := make([]locked, len(may))
+			nodeOf := make(map[capri.BatchID]string, len(may)) // of what may go there, and of nothing else in the part
 			for i, a := range may {
-				free[i] = locked{ID: a.Batch}
+				free[i], nodeOf[a.Batch] = locked{ID: a.Batch}, a.Node
 			}
 			slices.SortFunc(free, func(a, b locked) int { return cmp.Compare(a.ID, b.ID) })
 			free = slices.CompactFunc(free, func(a, b locked) bool { return a.ID == b.ID }) // among counts on it

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,7 @@ import (
 
 // walk is a random walk of everything that changes batches at once: a placer, the dependency service, workers whose
 // processes are replaced under them and who repeat themselves, people who kill, hold, run again and change their
-// mind, and the archive. Afterwards the rows and their history have to agree with the rules of design §4, and all has to come to an end.
+// mind, campaigns, and the archive. Afterwards the rows and their history have to agree with the rules of design §4, and all has to come to an end.
 type walk struct {
 	*world
 	seed    uint64
@@ -37,6 +38,8 @@ type walk struct {
 	ids     []capri.BatchID
 	started int
 	took    map[string]int
+
+	campaigns *campaigner
 }
 
 func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
@@ -53,6 +56,7 @@ func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
 			w.stores = append(w.stores, db.Again(t), db.Again(t))
 		}
 		w.make()
+		w.campaigns = w.newCampaigner()
 		long := 2 * time.Second
 		if testing.Short() {
 			long = 500 * time.Millisecond
@@ -61,7 +65,7 @@ func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for i, actor := range []func(*rand.Rand, *store.Store) error{
-			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.stopper(), w.rerunner, w.rerunner, w.archivist(),
+			w.place, w.depend, w.depend, w.work(0), w.work(1), w.replace, w.person, w.person, w.stopper(), w.rerunner, w.rerunner, w.archivist(), w.campaigns.act,
 		} {
 			wg.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -480,14 +484,22 @@ func (w *walk) end() {
 		_, err := tx.Release(w.ids, "all clear")
 		return err
 	})
+	w.campaigns.last = true
+	rng := rand.New(rand.NewPCG(w.seed, 99))
 	// Parents that were killed or failed for good keep their children waiting, as they should: run them again.
 	for round := 0; ; round++ {
+		if round == 50 {
+			w.campaigns.tell()
+		}
 		require.Less(t, round, 50, "some batches wait for ever")
 		w.Clock.Advance(time.Hour)
 		w.look()
+		for range 5 {
+			require.NoError(t, w.campaigns.act(rng, w.Store))
+		}
 		_, err := w.Store.MeetPaths(w.ctx, w.dependency, w.paths)
 		require.NoError(t, err)
-		require.NoError(t, w.place(rand.New(rand.NewPCG(w.seed, 99)), w.Store))
+		require.NoError(t, w.place(rng, w.Store))
 		for n := range w.boots {
 			boot := fmt.Sprint("boot-", w.boots[n].Load())
 			_, err := w.Store.Claim(w.ctx, nodeName(n), boot, 1000)
@@ -522,7 +534,7 @@ func (w *walk) end() {
 				left++
 			}
 		}
-		if left == 0 {
+		if left == 0 && w.campaigns.id == 0 {
 			return
 		}
 	}
@@ -569,6 +581,8 @@ func (w *walk) check() {
 				require.Contains(t, []capri.State{capri.Waiting, capri.Finished}, was.State, where)
 				require.NotEqual(t, capri.Success, was.FinishState, where)
 				require.True(t, was.Latest && e.Latest && e.FinishState == capri.Success, where)
+			} else if strings.HasPrefix(e.Why, "counts again: campaign ") {
+				require.Equal(t, []any{was.State, was.FinishState, false, true}, []any{e.State, e.FinishState, was.Latest, e.Latest}, where)
 			} else if was.State == capri.Finished {
 				require.Equal(t, [2]int{int(was.State), int(was.FinishState)}, [2]int{int(e.State), int(e.FinishState)}, "finished is final: "+where)
 				require.True(t, was.Latest && !e.Latest, where)
