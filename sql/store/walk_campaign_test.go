@@ -167,16 +167,16 @@ func (c *campaigner) create(s *store.Store, now capri.Campaign) error {
 	refuse := func(why string) error {
 		return moved(s.RefuseCampaign(c.ctx, c.lease, c.id, why))
 	}
-	n, differ, err := s.ClaimItems(c.ctx, c.lease, now)
+	claimed, differ, err := s.ClaimItems(c.ctx, c.lease, now, -1)
 	switch {
 	case err != nil:
 		return moved(err)
 	case len(differ) > 0:
 		return refuse(differ[0].What)
-	case n > 0:
+	case len(claimed) > 0:
 		return nil
 	}
-	items, waits, err := s.ToMake(c.ctx, c.id)
+	items, waits, err := s.ToMake(c.ctx, c.id, -1)
 	switch {
 	case err != nil:
 		return err
