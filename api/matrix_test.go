@@ -127,6 +127,7 @@ var hows = map[string]how{
 	"POST /api/v1/nodes/{name}:drain":                 {path: "/nodes/n1:drain"},
 	"POST /api/v1/nodes/{name}:resume":                {path: "/nodes/n1:resume"},
 	"DELETE /api/v1/nodes/{name}":                     {path: "/nodes/n9"},
+	"GET /api/v1/services/{name}/runs":                {path: "/services/cleanup/runs"},
 	"POST /api/v1/services/{name}:trigger":            {path: "/services/cleanup:trigger"},
 	"POST /api/v1/dispatch:pause":                     {body: `{"reason":"x"}`},
 	"PUT /api/v1/users/{name}":                        {path: "/users/idle", body: `{"department":"dw"}`},

@@ -16,6 +16,7 @@ func (s *server) nodeOperations() {
 	register(s, auth.NodeEdit, http.MethodPost, "/nodes/{name}:resume", "resume-node", "Let a node take work again", s.reasoned(s.Actions.ResumeNode), status(http.StatusNoContent))
 	register(s, auth.NodeEdit, http.MethodDelete, "/nodes/{name}", "remove-node", "Forget a node that is gone for good", s.named(s.Actions.RemoveNode), status(http.StatusNoContent))
 	register(s, auth.ServiceRead, http.MethodGet, "/services", "list-services", "The services, who leads them and how their last run went", s.services)
+	register(s, auth.ServiceRead, http.MethodGet, "/services/{name}/runs", "list-service-runs", "What a service did, newest first: turns that had nothing to do are not kept", s.serviceRuns)
 	register(s, auth.ServiceRead, http.MethodGet, "/masters", "list-masters", "Masters by name, also those that have stopped", s.masters)
 	register(s, auth.ServiceEdit, http.MethodPost, "/services/{name}:trigger", "trigger-service", "Ask a service to run now", s.named(s.Actions.TriggerService), status(http.StatusNoContent))
 	register(s, auth.ServiceRead, http.MethodGet, "/dispatch", "show-dispatch", "What keeps batches from being placed: pauses, open breakers, max_running", s.dispatch)

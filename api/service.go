@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"capri"
@@ -91,6 +92,36 @@ func (s *server) history(w *wire.Service, states map[string]store.ServiceState, 
 		next = max(next, now) // of a service that ticks each second, what was noted is some seconds old
 	}
 	w.LastRun, w.DurationMS, w.NextRun = wire.At(last, s.Zone), took.Milliseconds(), wire.At(next, s.Zone)
+}
+
+type serviceRunsInput struct {
+	Paging
+	Name   string `path:"name" maxLength:"200"`
+	Failed bool   `query:"failed" doc:"only runs that ended with an error"`
+	From   string `query:"from" maxLength:"100" doc:"begun at or after"`
+	To     string `query:"to" maxLength:"100" doc:"included (a bare date: all of it)"`
+}
+
+func (s *server) serviceRuns(ctx context.Context, in *serviceRunsInput) (*pageOutput[wire.ServiceRun], error) {
+	if !slices.ContainsFunc(capri.Services, func(x capri.ServiceName) bool { return x.Name == in.Name }) {
+		return nil, capri.NotFound("there is no service %q; those that exist: %s", in.Name, capri.ServiceNames())
+	}
+	f := store.RunFilter{Service: in.Name, Failed: in.Failed, Limit: in.Limit + 1}
+	var err error
+	if f.After, err = after[store.RunPosition](&in.Paging); err != nil {
+		return nil, err
+	}
+	if f.From, f.To, err = s.span(in.From, in.To, true); err != nil {
+		return nil, err
+	}
+	rows, err := s.Store.ServiceRuns(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return paged(&in.Paging, rows, func(r store.ServiceRun) any { return store.RunPosition{At: r.StartedAt, ID: r.ID} }, each(func(r store.ServiceRun) wire.ServiceRun {
+		leader, _, _ := strings.Cut(r.Holder, "/")
+		return wire.ServiceRun{ID: r.ID, Service: r.Service, Leader: leader, Epoch: int64(r.Epoch), StartedAt: r.StartedAt.In(s.Zone), DurationMS: r.Duration.Milliseconds(), Counts: r.Counts, Error: r.Error}
+	}))
 }
 
 func (s *server) masters(ctx context.Context, _ *none) (*body[[]wire.Master], error) {

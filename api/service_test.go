@@ -65,6 +65,43 @@ func TestServices_tell_who_leads_what_they_did_and_what_is_missing(t *testing.T)
 	})
 }
 
+func TestRuns_of_a_service_come_in_pages_newest_first(t *testing.T) {
+	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
+		r := newRig(t, w)
+		for n := range 5 { // two begin at the same instant
+			run := store.ServiceRun{Service: "dispatch", Epoch: 3, Holder: "m1/life-1", StartedAt: sqltest.Start.Add(time.Duration(n/2) * time.Hour), Duration: time.Duration(n) * time.Millisecond, Counts: map[string]int{"assigned": n}}
+			if n == 3 {
+				run.Error = "a disk is full"
+			}
+			require.NoError(t, w.Store.RecordRun(w.Ctx, run))
+			require.NoError(t, w.Store.RecordRun(w.Ctx, store.ServiceRun{Service: "dependency", StartedAt: sqltest.Start}))
+		}
+		runs := func(query string) (durations []int64) {
+			t.Helper()
+			for cursor := ""; ; {
+				rec := r.ask(auth.ReadOnly, http.MethodGet, "/api/v1/services/dispatch/runs?limit=2"+query+cursor, "")
+				require.Equal(t, http.StatusOK, rec.Code, rec.Body.String())
+				var page wire.Page[wire.ServiceRun]
+				require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &page))
+				for _, x := range page.Items {
+					require.Equal(t, "m1", x.Leader)
+					require.Equal(t, int(x.DurationMS), x.Counts["assigned"])
+					durations = append(durations, x.DurationMS)
+				}
+				if page.Next == "" {
+					return durations
+				}
+				cursor = "&cursor=" + page.Next
+			}
+		}
+		require.Equal(t, []int64{4, 3, 2, 1, 0}, runs(""))
+		require.Equal(t, []int64{3}, runs("&failed=true"))
+		zone := sqltest.Start.In(time.UTC)
+		require.Equal(t, []int64{3, 2}, runs("&from="+zone.Add(time.Minute).Format(time.RFC3339)+"&to="+zone.Add(time.Hour).Format(time.RFC3339)))
+		require.Equal(t, http.StatusNotFound, r.ask(auth.ReadOnly, http.MethodGet, "/api/v1/services/nothing/runs", "").Code)
+	})
+}
+
 func TestMasters_are_listed(t *testing.T) {
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
 		r := newRig(t, w)

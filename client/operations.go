@@ -256,6 +256,17 @@ func (c *Client) Services(ctx context.Context) ([]wire.Service, error) {
 	return one[[]wire.Service](ctx, c, get, "/services", nil, nil)
 }
 
+// RunFilter chooses runs of a service; empty fields choose all.
+type RunFilter struct {
+	Failed   bool
+	From, To string
+}
+
+// ServiceRuns lists what a service did, the newest first; limit 0: all.
+func (c *Client) ServiceRuns(ctx context.Context, name string, f RunFilter, limit int) ([]wire.ServiceRun, error) {
+	return pages[wire.ServiceRun](ctx, c, path("services", name, "runs"), values("failed", truth(f.Failed), "from", f.From, "to", f.To), limit)
+}
+
 func (c *Client) Masters(ctx context.Context) ([]wire.Master, error) {
 	return one[[]wire.Master](ctx, c, get, "/masters", nil, nil)
 }

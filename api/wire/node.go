@@ -76,6 +76,18 @@ type Service struct {
 	Error      string         `json:"error"`
 }
 
+// ServiceRun is a turn of a service in which it did something, or failed.
+type ServiceRun struct {
+	ID         int64          `json:"id"`
+	Service    string         `json:"service"`
+	Leader     string         `json:"leader" doc:"the name of the master that ran it"`
+	Epoch      int64          `json:"epoch"`
+	StartedAt  time.Time      `json:"started_at"`
+	DurationMS int64          `json:"duration_ms"`
+	Counts     map[string]int `json:"counts" doc:"what it did"`
+	Error      string         `json:"error"`
+}
+
 // Pause stops dispatch: of everything, or of one group, or on one node.
 type Pause struct {
 	Group  string `json:"group,omitempty" maxLength:"128"`

@@ -130,6 +130,7 @@ var argWords = map[string][]choices{
 	"campaign pause": {campaignWords}, "campaign resume": {campaignWords}, "campaign cancel": {campaignWords},
 	"node drain": {nodeWords}, "node resume": {nodeWords}, "node remove": {nodeWords}, "node key create": {nodeWords},
 	"service trigger": {serviceWords},
+	"service runs":    {serviceWords},
 	"alert show":      {incidentWords}, "alert ack": {incidentWords}, "alert test": {fixed("mail", "sms", "phone")},
 	"user set": {userWords}, "user delete": {userWords}, "user password": {userWords}, "user enable": {userWords}, "user disable": {userWords},
 	"department set": {departmentWords}, "department delete": {departmentWords},

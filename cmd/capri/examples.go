@@ -69,6 +69,7 @@ var examples = map[string]string{ //nolint:gosec // a password is a command here
 	"node key create":       "capri node key create n1 --pool etl --expires 90d",
 	"node key revoke":       "capri node key revoke 7",
 	"service list":          "capri service list",
+	"service runs":          "capri service runs dispatch --failed --from 2026-11-20",
 	"service trigger":       "capri service trigger generate",
 	"pause":                 "capri pause --group dw --reason 'the warehouse moves' --until '2026-11-20 06:00'\ncapri pause --list",
 	"resume":                "capri resume --group dw",

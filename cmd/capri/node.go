@@ -129,7 +129,34 @@ func newServiceCommand(a *app) *cobra.Command {
 		}
 		return a.say(map[string]string{"service": args[0], "result": "triggered"}, "service %s will run now", args[0])
 	})}
-	return group("service", "Look at the services of the masters", list, trigger)
+	return group("service", "Look at the services of the masters", list, newServiceRuns(a), trigger)
+}
+
+func newServiceRuns(a *app) *cobra.Command {
+	var f client.RunFilter
+	var limit int
+	cmd := &cobra.Command{Use: "runs NAME", Short: "List what a service did, newest first; turns that had nothing to do are not kept", Args: oneArg("the name of a service"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			runs, err := c.ServiceRuns(ctx, args[0], f, limit)
+			if err != nil {
+				return err
+			}
+			return a.print(runs, func(w io.Writer) {
+				g := newGrid("started", "took", "leader", "epoch", "counts", "error").limit("leader", 12).limit("counts", 30).limit("error", 40)
+				for _, r := range runs {
+					g.add(r.StartedAt, (time.Duration(r.DurationMS) * time.Millisecond).String(), r.Leader, r.Epoch, countsText(r.Counts), r.Error)
+				}
+				g.write(w, "no runs")
+			})
+		})}
+	cmd.Flags().BoolVar(&f.Failed, "failed", false, "only those that ended with an error")
+	cmd.Flags().StringVar(&f.From, "from", "", "begun at or after")
+	cmd.Flags().StringVar(&f.To, "to", "", "begun at or before; a bare date is all of it")
+	limitFlag(cmd, &limit, 100)
+	return cmd
 }
 
 func newMasterListCommand(a *app) *cobra.Command {

@@ -32,6 +32,12 @@ func ActionsText(f ActionFilter) (string, []any) {
 	return text, args
 }
 
+// ServiceRunsText is a page of a service's runs.
+func ServiceRunsText(f RunFilter) (string, []any) {
+	text, args, _ := serviceRuns(f).ToSql()
+	return text, args
+}
+
 // DueText, EndedText and FirstEvent are those of deadlines and durations.
 func DueText(now capri.Instant, after DueDeadline, limit int) (string, []any) {
 	text, args, _ := dueQuery(now, after, limit).ToSql()

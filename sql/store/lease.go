@@ -80,6 +80,7 @@ func (s *Store) ReleaseLease(ctx context.Context, l capri.Lease) error {
 
 // ServiceRun is one turn of a service.
 type ServiceRun struct {
+	ID        int64
 	Service   string
 	Epoch     capri.Epoch
 	Holder    string
@@ -119,6 +120,54 @@ func (s *Store) forgetRuns(ctx context.Context, service string, keep int) error 
 	}
 	_, err = s.beatExec(ctx, "forget old runs of "+service, sq.Delete("service_run").Where(idIn("id", ids)))
 	return err
+}
+
+// RunPosition is where a page of runs ends.
+type RunPosition struct {
+	At capri.Instant
+	ID int64
+}
+
+// RunFilter chooses runs of a service. Zero fields choose all.
+type RunFilter struct {
+	Service  string
+	Failed   bool          // only those that ended with an error
+	From, To capri.Instant // begun in [From, To)
+	After    RunPosition
+	Limit    int
+}
+
+// ServiceRuns lists runs of a service, the newest first.
+func (s *Store) ServiceRuns(ctx context.Context, f RunFilter) ([]ServiceRun, error) {
+	var all []ServiceRun
+	err := query(ctx, s.read, serviceRuns(f), func(r *sql.Rows) error {
+		x, ms, counts := ServiceRun{Service: f.Service}, int64(0), ""
+		if err := r.Scan(&x.ID, &x.Epoch, &x.Holder, &x.StartedAt, &ms, &counts, &x.Error); err != nil {
+			return err
+		}
+		x.Duration = time.Duration(ms) * time.Millisecond
+		all = append(all, x)
+		return json.Unmarshal([]byte(counts), &all[len(all)-1].Counts)
+	})
+	return all, s.fault("read a service's runs", err)
+}
+
+func serviceRuns(f RunFilter) sq.SelectBuilder {
+	q := sq.Select("id", "epoch", "holder", "started_at", "duration_ms", "counts", "error").From("service_run").
+		Where(sq.Eq{"service": f.Service}).OrderBy("started_at DESC", "id DESC").Limit(uint64(max(f.Limit, 0)))
+	if f.Failed {
+		q = q.Where("error <> ''")
+	}
+	if f.From != 0 {
+		q = q.Where("started_at >= ?", int64(f.From))
+	}
+	if f.To != 0 {
+		q = q.Where("started_at < ?", int64(f.To))
+	}
+	if f.After.ID != 0 {
+		q = q.Where("(started_at < ? OR started_at = ? AND id < ?)", int64(f.After.At), int64(f.After.At), f.After.ID).Where("started_at <= ?", int64(f.After.At))
+	}
+	return q
 }
 
 // LastRuns gives the newest run of each service.

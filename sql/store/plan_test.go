@@ -150,6 +150,17 @@ func TestWhat_concerns_somebody_in_the_log_of_actions_is_found_by_walks_on_index
 	})
 }
 
+func TestAPage_of_a_services_runs_is_a_walk_on_an_index(t *testing.T) {
+	each(t, func(w *world) {
+		text, args := store.ServiceRunsText(store.RunFilter{Service: "dispatch", From: 1, After: store.RunPosition{At: 1 << 40, ID: 7}, Limit: 101})
+		plan := strings.Join(w.plan(text, args), "\n")
+		require.Contains(t, plan, "service_run_service")
+		for _, bad := range []string{"SCAN", "filesort", "TEMP B-TREE"} {
+			require.NotContains(t, plan, bad)
+		}
+	})
+}
+
 func TestThe_stream_of_changes_begins_where_it_was_and_looks_nothing_up_by_scanning(t *testing.T) {
 	each(t, func(w *world) {
 		w.many(capri.Conditions{})
