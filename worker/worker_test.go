@@ -750,7 +750,8 @@ func TestStopping_and_starting_at_any_moment_runs_no_attempt_twice_and_loses_non
 				t.Errorf("attempt %s succeeded and never ran", a)
 			}
 			if row.Losses > 0 {
-				t.Errorf("batch %d was lost %d times by stops in order", id, row.Losses)
+				events, err := db.Store.Events(c.ctx, id)
+				t.Errorf("batch %d was lost %d times by stops in order: %+v (%v)", id, row.Losses, events, err)
 			}
 			if said := n.output(id, row.Attempt, true); said != "" { // waits for the log to be complete, too
 				t.Errorf("attempt %d of batch %d said %q", row.Attempt, id, said)
