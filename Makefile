@@ -72,6 +72,7 @@ golden: ## rewrite the golden files
 soak: ## a cluster under faults, then checked; MINUTES=2 SEED=1
 	@scripts/install-servers
 	@scripts/with-servers $(GO) test -tags failpoint ./internal/failpoint ./services/alert
+	@CAPRI_TEST_WHOLE=true $(GO) test -tags failpoint ./services/campaign -run 'TestA_crash_between_any_two/sqlite'
 	@MINUTES=$(MINUTES) SEED=$(SEED) scripts/soak
 
 mutants: ## take one rule away at a time; a named test must notice
