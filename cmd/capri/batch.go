@@ -427,9 +427,14 @@ func newWhyCommand(a *app) *cobra.Command {
 			if len(why.Causes) == 0 {
 				paragraph(w, "  ", why.Summary)
 			}
-			for _, cause := range why.Causes {
-				paragraph(w, "  ", "- "+cause.Detail)
-				for _, line := range concerns(cause) {
+			for _, alike := range alikeCauses(why.Causes) {
+				for _, cause := range alike[:min(len(alike), causesShown)] {
+					paragraph(w, "  ", "- "+cause.Detail)
+				}
+				if more := len(alike) - causesShown; more > 0 {
+					paragraph(w, "  ", fmt.Sprintf("- and %d more like these (-o json has all)", more))
+				}
+				for _, line := range concerns(alike[0]) {
 					paragraph(w, "      ", line)
 				}
 			}
@@ -438,6 +443,21 @@ func newWhyCommand(a *app) *cobra.Command {
 			}
 		})
 	})}
+}
+
+// causesShown is how many causes are shown of which everything is alike but what they say: the paths of a day's 24 hours.
+const causesShown = 3
+
+// alikeCauses puts causes that follow each other together where they concern the same people and times.
+func alikeCauses(causes []wire.Cause) (out [][]wire.Cause) {
+	for _, c := range causes {
+		if n := len(out); n > 0 && out[n-1][0].Kind == c.Kind && slices.Equal(concerns(out[n-1][0]), concerns(c)) {
+			out[n-1] = append(out[n-1], c)
+		} else {
+			out = append(out, []wire.Cause{c})
+		}
+	}
+	return out
 }
 
 // concerns says whom a cause concerns, and its times.
