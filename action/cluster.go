@@ -126,7 +126,7 @@ func (a *Actions) stopped(ctx context.Context, x *store.Stop) (exists bool, err 
 	return true, nil
 }
 
-// stopAct names the act for the audit log.
+// stopAct names the act for the log of actions.
 func stopAct(x store.Stop, pause, breaker string) (act, target string) {
 	if act = pause; x.Kind == store.Breaker {
 		act = breaker
@@ -159,7 +159,7 @@ func (a *Actions) TriggerService(ctx context.Context, who, service string) error
 	return err
 }
 
-// logged does one thing in a transaction with its line in the audit log, and wakes what places and generates.
+// logged does one thing in a transaction with its line in the log of actions, and wakes what places and generates.
 func (a *Actions) logged(ctx context.Context, who, action, target, detail string, do func(*store.Tx) error) error {
 	return a.change(ctx, who, store.Change{Action: action, Target: target, Detail: detail}, do)
 }

@@ -158,7 +158,7 @@ func dutyOf(department string) string {
 	return "department " + department
 }
 
-// describe writes a rota in one line, for the audit log.
+// describe writes a rota in one line, for the log of actions.
 func describe(s duty.Spec) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hand-over at %s %s", s.HandOver, s.Timezone)

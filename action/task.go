@@ -595,7 +595,7 @@ func (a *Actions) deriveLate(ctx context.Context, who string, e *edit, tasks []*
 	return a.store.Write(ctx, "give late batches new conditions", who, func(tx *store.Tx) error { return a.derive(tx, e, tasks, after) })
 }
 
-// target and summary are what the audit log says of an edit. What each field was is in the task's history.
+// target and summary are what the log of actions says of an edit. What each field was is in the task's history.
 // changes are an edit's lines of the log, one for each task, so that each owner finds his own: the fields that differ. What a new
 // task says stands in its history.
 func (e *edit) changes(action string) []store.Change {

@@ -191,7 +191,7 @@ func plainText(w http.ResponseWriter, status int, line string) {
 	_, _ = w.Write([]byte(line + "\n"))
 }
 
-// who is the caller's name, for the audit log.
+// who is the caller's name, for the log of actions.
 func who(ctx context.Context) string { return auth.From(ctx).Name }
 
 // body is an answer with a JSON body.

@@ -27,11 +27,11 @@ import (
 	"capri/sql/store"
 )
 
-// Role is what an app may do; each includes those after it.
+// Role is what a user or an app may do; each includes those after it.
 type Role string
 
 const (
-	SuperAdmin Role = "super_admin" // cold starts, apps
+	SuperAdmin Role = "super_admin" // cold starts, apps, other super admins
 	Admin      Role = "admin"       // nodes, services, pauses, people, rights
 	Member     Role = "member"      // tasks and batches
 	ReadOnly   Role = "read_only"

@@ -253,7 +253,7 @@ type Settings struct {
 	CascadeForeign string // allow, refuse
 }
 
-// Principal is who acts: what the audit log names. The zero one is nobody, and may only what is public.
+// Principal is who acts: what the log of actions names. The zero one is nobody, and may only what is public.
 type Principal struct {
 	Kind       Kind
 	Name       string

@@ -137,7 +137,7 @@ type DispatchLimit struct {
 	Reason     string `json:"reason,omitempty" maxLength:"1000"`
 }
 
-// Reason is why somebody does something; it stands in the audit log.
+// Reason is why somebody does something; it stands in the log of actions.
 type Reason struct {
 	Reason string `json:"reason,omitempty" maxLength:"1000"`
 }

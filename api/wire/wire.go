@@ -83,7 +83,7 @@ type FieldError struct {
 	Where string `json:"where,omitempty"`
 }
 
-// Action is a row of the audit log.
+// Action is a row of the log of actions.
 type Action struct {
 	ID         int64           `json:"id"`
 	At         time.Time       `json:"at"`

@@ -242,7 +242,7 @@ PARAM_DAY), and are shown with the batch: they are no place for secrets.`,
 	}
 	cmd.Flags().StringArrayVar(&params, "param", nil, "name=value, seen by this run's job as PARAM_NAME; may be given several times")
 	cmd.Flags().StringVar(&x.Interval, "interval", "", "batch_no, or FROM..TO of one interval (default: the newest that has ended)")
-	cmd.Flags().StringVar(&x.Reason, "reason", "", "why; it stands in the audit log")
+	cmd.Flags().StringVar(&x.Reason, "reason", "", "why; it stands in the log of actions")
 	return cmd
 }
 
@@ -562,7 +562,7 @@ func newThirdPartyCommand(a *app) *cobra.Command {
 		})}
 		cmd.Flags().StringVar(&interval, "interval", "", "batch_no of the interval")
 		cmd.Flags().StringVar(&period, "period", "", "its period")
-		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the log of actions")
 		return cmd
 	}
 	return group("third-party", "Report what a third party says", one("ready", "The datum of an interval is ready"),

@@ -70,7 +70,7 @@ func newNodeCommand(a *app) *cobra.Command {
 				}
 			})
 		})}
-		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+		cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the log of actions")
 		return cmd
 	}
 	var yes bool
@@ -238,7 +238,7 @@ func newResumeCommand(a *app) *cobra.Command {
 	})}
 	cmd.Flags().StringVar(&r.Group, "group", "", "the pause of this group")
 	cmd.Flags().StringVar(&r.Node, "node", "", "the pause of this node")
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "why; it stands in the audit log")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why; it stands in the log of actions")
 	return cmd
 }
 
@@ -323,7 +323,7 @@ func newDispatchCommand(a *app) *cobra.Command {
 			}
 			return a.say(map[string]int{"max_running": l.MaxRunning}, "%s", limitText(l.MaxRunning))
 		})}
-	limit.Flags().StringVar(&l.Reason, "reason", "", "why; it stands in the audit log")
+	limit.Flags().StringVar(&l.Reason, "reason", "", "why; it stands in the log of actions")
 	limit.Flags().BoolVarP(&none, "no-limit", "1", false, "no limit: what -1 means, which on a command line is a flag and no number")
 	return group("dispatch", "Look at the placing of batches, and limit it", show, limit)
 }
@@ -402,5 +402,5 @@ func newActionCommand(a *app) *cobra.Command {
 	list.Flags().StringVar(&f.RequestID, "request", "", "of one request, by its X-Request-Id")
 	list.Flags().StringVar(&f.From, "from", "", "since")
 	list.Flags().StringVar(&f.To, "to", "", "until, included")
-	return group("action", "Look at the audit log", list)
+	return group("action", "Look at the log of actions", list)
 }

@@ -167,7 +167,7 @@ func newTaskEnable(a *app, enabled bool) *cobra.Command {
 			}
 		})
 	})}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the log of actions")
 	return cmd
 }
 

@@ -1,5 +1,11 @@
 // Package facts reads what placing a batch depends on. Dispatch reads it to place, and package why to say what dispatch
 // would answer, so that the two cannot disagree.
+//
+//	Read     limits, pauses, breakers and nodes ──▶ placement.Facts    rights to accounts ──▶ Grants
+//	Running  what nodes and tasks have in hand, into the same facts: dispatch counts all, why what is near its batch
+//	Latest   the latest schedule_time allowed
+//
+// Grants.Batch makes of a ready batch the one that placement asks for.
 package facts
 
 import (

@@ -15,7 +15,7 @@ import (
 	"capri"
 )
 
-// The audit log says who changed what, from where, and what it was before: a row of action_log for each change by a person or an
+// The log of actions says who changed what, from where, and what it was before: a row of action_log for each change by a person or an
 // app, in the transaction of the change. An action says what it does (LogChanges, LogAction); who asked for it comes
 // with the context, and what the rows were and are comes of the writes themselves (note). Nothing updates or deletes a
 // row; SQLite refuses it by triggers.

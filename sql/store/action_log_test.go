@@ -141,7 +141,7 @@ func TestTheAuditLog_is_append_only(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		assert.False(t, touches.Match(text), "%s changes the audit log", path)
+		assert.False(t, touches.Match(text), "%s changes the log of actions", path)
 		return err
 	}))
 	assert.Greater(t, files, 200)

@@ -26,7 +26,7 @@ type Tx struct {
 	who   string                  // for batch_event: a service, a node, a person, an app
 	epoch capri.Epoch             // of the service's lease; 0 for others
 	names map[capri.TaskID]string // of tasks that an alert named in this transaction
-	notes []rowNote               // rows that are about to change, for the audit log
+	notes []rowNote               // rows that are about to change, for the log of actions
 }
 
 // tries bounds how often a whole transaction is run again after a deadlock, a lock time-out or a lost connection. With
