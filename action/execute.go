@@ -10,6 +10,7 @@ import (
 
 	"capri"
 	"capri/birth"
+	"capri/cron"
 	"capri/definition"
 	"capri/sql/store"
 	"capri/wake"
@@ -99,47 +100,60 @@ func (a *Actions) interval(t *capri.Task, text string, now capri.Instant) (iv ca
 		}
 		return iv, nil
 	}
-	fromText, toText, isRange := strings.Cut(text, "..")
-	if !isRange {
-		if iv, err = a.calendar.Parse(t.Period, capri.BatchNo(text)); err != nil {
-			return iv, named("interval", err)
-		}
-		if t.Period == capri.Cron {
-			fires := a.calendar.CronFires(e, iv.Mark, iv.Mark+1, 1)
-			if len(fires) == 0 {
-				return iv, capri.Invalid("interval", text, fmt.Sprintf("a fire of %q (capri plan --task %s lists them)", t.Cron, t.Name))
-			}
-			iv = fires[0]
-		}
+	if from, to, isRange := strings.Cut(text, ".."); isRange {
+		iv, err = a.intervalBetween(t, e, from, to)
 	} else {
-		from, err := a.calendar.ParseTime(fromText)
-		if err != nil {
-			return iv, named("interval", err)
-		}
-		to, err := a.calendar.ParseTime(toText)
-		if err != nil {
-			return iv, named("interval", err)
-		}
-		switch t.Period {
-		case capri.Manual:
-			return iv, capri.Invalid("interval", text, "no interval: a manual task runs for this moment")
-		case capri.Cron:
-			if fires := a.calendar.CronFires(e, to, to+1, 1); len(fires) > 0 {
-				iv = fires[0]
-			}
-		default:
-			iv = a.calendar.Containing(t.Period, from)
-		}
-		if iv.Start != from || iv.End != to {
-			want := fmt.Sprintf("the bounds of one interval of the task's period (%s)", t.Period)
-			if iv.End != 0 {
-				want += fmt.Sprintf(", such as %s..%s", a.clock(iv.Start), a.clock(iv.End))
-			}
-			return iv, capri.Invalid("interval", text, want)
-		}
+		iv, err = a.intervalOf(t, e, text)
+	}
+	if err != nil {
+		return iv, err
 	}
 	if iv.End > now {
 		return iv, capri.Conflict("interval %s of task %s ends at %s: it has not ended yet", iv.BatchNo, t.Name, a.clock(iv.End))
+	}
+	return iv, nil
+}
+
+// intervalOf reads a batch_no.
+func (a *Actions) intervalOf(t *capri.Task, e *cron.Expression, no string) (capri.Interval, error) {
+	iv, err := a.calendar.Parse(t.Period, capri.BatchNo(no))
+	if err != nil || t.Period != capri.Cron {
+		return iv, named("interval", err)
+	}
+	fires := a.calendar.CronFires(e, iv.Mark, iv.Mark+1, 1)
+	if len(fires) == 0 {
+		return iv, capri.Invalid("interval", no, fmt.Sprintf("a fire of %q (capri plan --task %s lists them)", t.Cron, t.Name))
+	}
+	return fires[0], nil
+}
+
+// intervalBetween reads the exact bounds of an interval.
+func (a *Actions) intervalBetween(t *capri.Task, e *cron.Expression, fromText, toText string) (iv capri.Interval, err error) {
+	text := fromText + ".." + toText
+	from, err := a.calendar.ParseTime(fromText)
+	if err != nil {
+		return iv, named("interval", err)
+	}
+	to, err := a.calendar.ParseTime(toText)
+	if err != nil {
+		return iv, named("interval", err)
+	}
+	switch t.Period {
+	case capri.Manual:
+		return iv, capri.Invalid("interval", text, "no interval: a manual task runs for this moment")
+	case capri.Cron:
+		if fires := a.calendar.CronFires(e, to, to+1, 1); len(fires) > 0 {
+			iv = fires[0]
+		}
+	default:
+		iv = a.calendar.Containing(t.Period, from)
+	}
+	if iv.Start != from || iv.End != to {
+		want := fmt.Sprintf("the bounds of one interval of the task's period (%s)", t.Period)
+		if iv.End != 0 {
+			want += fmt.Sprintf(", such as %s..%s", a.clock(iv.Start), a.clock(iv.End))
+		}
+		return iv, capri.Invalid("interval", text, want)
 	}
 	return iv, nil
 }
@@ -177,27 +191,7 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 	if nb.Former, err = birth.NewFormer(a.store, maker).Outputs(ctx, x.old); err != nil {
 		return store.BatchRow{}, err
 	}
-
-	note := func(tx *store.Tx) error {
-		// Children that are made from now on wait for this interval, because there is a batch of it.
-		if err := tx.LowerFirstMark(x.iv.Mark, x.task.ID); err != nil {
-			return err
-		}
-		change := store.Change{Action: "execute", Target: r.Task, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", x.iv.BatchNo, nb.RunNo, nb.ID), Task: x.task.ID}
-		if len(r.Params) > 0 {
-			change.Detail += ", params " + strings.Join(slices.Sorted(maps.Keys(r.Params)), " ")
-		}
-		if r.Reason != "" {
-			change.Detail += ": " + r.Reason
-		}
-		if r.runNow {
-			change.Action, change.Target = "run_now", fmt.Sprintf("batch %d", nb.ID)
-			if _, err := tx.RunNow([]capri.BatchID{nb.ID}, because(RunNowSaid, who, r.Reason)); err != nil {
-				return err
-			}
-		}
-		return tx.LogChanges(change)
-	}
+	note := func(tx *store.Tx) error { return executed(tx, who, r, x, nb) }
 	if x.exists {
 		if nb.ID, err = a.store.ReserveBatchIDs(ctx, 1); err != nil {
 			return store.BatchRow{}, err
@@ -221,6 +215,28 @@ func (a *Actions) execute(ctx context.Context, who string, r ExecuteRequest, x e
 	}
 	a.wake.Wake(wake.Dependency, wake.Dispatch)
 	return a.store.Batch(ctx, nb.ID)
+}
+
+// executed writes what goes with the run of an execution.
+func executed(tx *store.Tx, who string, r ExecuteRequest, x executable, nb *capri.NewBatch) error {
+	// Children that are made from now on wait for this interval, because there is a batch of it.
+	if err := tx.LowerFirstMark(x.iv.Mark, x.task.ID); err != nil {
+		return err
+	}
+	change := store.Change{Action: "execute", Target: r.Task, Detail: fmt.Sprintf("batch_no %s, run %d, batch %d", x.iv.BatchNo, nb.RunNo, nb.ID), Task: x.task.ID}
+	if len(r.Params) > 0 {
+		change.Detail += ", params " + strings.Join(slices.Sorted(maps.Keys(r.Params)), " ")
+	}
+	if r.Reason != "" {
+		change.Detail += ": " + r.Reason
+	}
+	if r.runNow {
+		change.Action, change.Target = "run_now", fmt.Sprintf("batch %d", nb.ID)
+		if _, err := tx.RunNow([]capri.BatchID{nb.ID}, because(RunNowSaid, who, r.Reason)); err != nil {
+			return err
+		}
+	}
+	return tx.LogChanges(change)
 }
 
 func inTheWay(task string, b capri.Batch) error {

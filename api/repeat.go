@@ -78,13 +78,7 @@ func (s *server) repeatable(next http.Handler) http.Handler {
 		}
 		out := &recorder{ResponseWriter: w}
 		defer func() { // also where the handler panics
-			var keep *store.Answer
-			if out.status/100 == 2 {
-				keep = &store.Answer{Status: out.status, Headers: headersOf(w.Header()), Body: out.body.Bytes()}
-				if out.tooLong || looksSecret.Match(keep.Body) {
-					keep = &store.Answer{Status: 1}
-				}
-			}
+			keep := out.keep()
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
 			defer cancel()
 			if err := s.Store.EndRepeatable(ctx, this, keep); err != nil {
@@ -115,6 +109,17 @@ func (s *server) again(w http.ResponseWriter, r *http.Request, before *store.Rep
 		w.WriteHeader(before.Answer.Status)
 		_, _ = w.Write(before.Answer.Body) // the caller may have gone
 	}
+}
+
+// keep is what is kept of an answer; nil: nothing was done, so it may be tried again.
+func (r *recorder) keep() *store.Answer {
+	switch {
+	case r.status/100 != 2:
+		return nil
+	case r.tooLong, looksSecret.Match(r.body.Bytes()):
+		return &store.Answer{Status: 1}
+	}
+	return &store.Answer{Status: r.status, Headers: headersOf(r.Header()), Body: r.body.Bytes()}
 }
 
 // headersOf keeps what belongs to an answer and not to the moment.

@@ -141,63 +141,74 @@ func writeBatch(w io.Writer, b wire.BatchDetail) {
 		line("run now", "somebody let it start without its conditions")
 	}
 	line("message", b.Message)
-	if len(b.Conditions) > 0 {
+	writeConditions(w, b.Conditions)
+	writeAttempts(w, b.Attempts)
+	writeHistory(w, b.Events)
+}
+
+// below writes a table under what stands there; nothing where it has no rows.
+func below(w io.Writer, g *grid) {
+	if len(g.rows) > 0 {
 		fmt.Fprintln(w)
-		g := newGrid("condition", "state", "of", "batch", "is").limit("of", 60)
-		for _, c := range b.Conditions {
-			of, is := c.Path, c.BatchState
-			switch c.Kind {
-			case "third_party":
-				of = c.Code
-			case "parent":
-				of = c.Parent
-				if c.Policy != "" && c.Policy != "ALL" {
-					of += " (" + c.Policy + ")"
-				}
-				if is == "finished" {
-					is = c.FinishState
-				}
-				if c.BatchID == 0 {
-					is = "not there"
-				}
-			default:
-				if c.Flag != "" {
-					of += "/" + c.Flag
-				}
-			}
-			g.add(c.Kind, c.State, of, string(c.BatchNo), is)
-		}
 		g.write(w, "")
 	}
-	if len(b.Attempts) > 0 {
-		fmt.Fprintln(w)
-		g := newGrid("attempt", "node", "started", "ended", "as", "why").limit("why", 40)
-		for _, t := range b.Attempts {
-			as := t.FinishState
-			if as == "none" {
-				as = ""
+}
+
+func writeConditions(w io.Writer, conditions []wire.Condition) {
+	g := newGrid("condition", "state", "of", "batch", "is").limit("of", 60)
+	for _, c := range conditions {
+		of, is := c.Path, c.BatchState
+		switch c.Kind {
+		case "third_party":
+			of = c.Code
+		case "parent":
+			of = c.Parent
+			if c.Policy != "" && c.Policy != "ALL" {
+				of += " (" + c.Policy + ")"
 			}
-			g.add(t.Attempt, t.Node, t.Started, t.Ended, as, t.Why)
-		}
-		g.write(w, "")
-	}
-	if len(b.Events) > 0 {
-		fmt.Fprintln(w)
-		g := newGrid("at", "state", "attempt", "who", "why").limit("why", 48).limit("who", 16)
-		for _, e := range b.Events {
-			state := e.State
-			switch {
-			case e.State == "finished":
-				state = e.FinishState
-			case e.KillRequest:
-				state = "killing"
-			case e.Held:
-				state = "held"
+			if is == "finished" {
+				is = c.FinishState
 			}
-			g.add(e.At, state, e.Attempt, e.Who, e.Why)
+			if c.BatchID == 0 {
+				is = "not there"
+			}
+		default:
+			if c.Flag != "" {
+				of += "/" + c.Flag
+			}
 		}
-		g.write(w, "")
+		g.add(c.Kind, c.State, of, string(c.BatchNo), is)
 	}
+	below(w, g)
+}
+
+func writeAttempts(w io.Writer, attempts []wire.Attempt) {
+	g := newGrid("attempt", "node", "started", "ended", "as", "why").limit("why", 40)
+	for _, t := range attempts {
+		as := t.FinishState
+		if as == "none" {
+			as = ""
+		}
+		g.add(t.Attempt, t.Node, t.Started, t.Ended, as, t.Why)
+	}
+	below(w, g)
+}
+
+func writeHistory(w io.Writer, events []wire.Event) {
+	g := newGrid("at", "state", "attempt", "who", "why").limit("why", 48).limit("who", 16)
+	for _, e := range events {
+		state := e.State
+		switch {
+		case e.State == "finished":
+			state = e.FinishState
+		case e.KillRequest:
+			state = "killing"
+		case e.Held:
+			state = "held"
+		}
+		g.add(e.At, state, e.Attempt, e.Who, e.Why)
+	}
+	below(w, g)
 }
 
 func batchID(text string) (capri.BatchID, error) {

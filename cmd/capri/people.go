@@ -124,7 +124,14 @@ func newAccountCommand(a *app) *cobra.Command {
 }
 
 func newAppCommand(a *app) *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List clients of the API", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+	return group("app", "Look after clients of the API", newAppList(a), newAppCreate(a), newAppSet(a), newAppRotate(a),
+		newAppChange(a, "enable", "Let an app in again", "enabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = true }),
+		newAppChange(a, "disable", "Keep an app out, at once", "disabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = false }),
+		newDelete(a, "app", (*client.Client).DeleteApp))
+}
+
+func newAppList(a *app) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List clients of the API", Args: noArgs, RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		apps, err := c.Apps(ctx)
 		if err != nil {
 			return err
@@ -143,9 +150,12 @@ func newAppCommand(a *app) *cobra.Command {
 			g.write(w, "no apps")
 		})
 	})}
+}
+
+func newAppCreate(a *app) *cobra.Command {
 	var n wire.NewApp
 	var life lifetime
-	create := &cobra.Command{Use: "create NAME --role R", Short: "Make a client of the API; its key is shown this once", Args: oneArg("a name"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd := &cobra.Command{Use: "create NAME --role R", Short: "Make a client of the API; its key is shown this once", Args: oneArg("a name"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		if n.Role == "" {
 			return usage("capri app create needs --role: super_admin, admin, member or read_only")
 		}
@@ -156,47 +166,55 @@ func newAppCommand(a *app) *cobra.Command {
 		}
 		return a.say(key, "app %s (%s); its key is shown this once:\n%s", key.Name, key.Role, key.Key)
 	})}
-	create.Flags().StringVar(&n.Role, "role", "", "super_admin, admin, member or read_only")
-	create.Flags().StringSliceVar(&n.Scopes, "scope", nil, "what its key is made for, with commas (default: all): "+scopeNames())
-	create.Flags().StringVar(&n.Owner, "owner", "", "the user who answers for it")
-	create.Flags().StringVar(&n.Department, "department", "", "what it may change as a member (default: its owner's)")
-	create.Flags().Var(&life, "expires", "how long its key is good, such as 365d (default: without an end)")
+	cmd.Flags().StringVar(&n.Role, "role", "", "super_admin, admin, member or read_only")
+	cmd.Flags().StringSliceVar(&n.Scopes, "scope", nil, "what its key is made for, with commas (default: all): "+scopeNames())
+	cmd.Flags().StringVar(&n.Owner, "owner", "", "the user who answers for it")
+	cmd.Flags().StringVar(&n.Department, "department", "", "what it may change as a member (default: its owner's)")
+	cmd.Flags().Var(&life, "expires", "how long its key is good, such as 365d (default: without an end)")
+	return cmd
+}
 
+// newAppChange makes a command that changes an app that is there, and none of its keys.
+func newAppChange(a *app, verb, short, did string, to func(cmd *cobra.Command, now *wire.App)) *cobra.Command {
+	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of an app")}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		apps, err := c.Apps(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(apps, func(x wire.App) bool { return x.Name == args[0] })
+		if at < 0 {
+			return capri.NotFound("there is no app %q", args[0])
+		}
+		now := apps[at]
+		to(cmd, &now)
+		now.Keys, now.CreatedAt = nil, nil
+		if err := c.SaveApp(ctx, now); err != nil {
+			return err
+		}
+		return a.say(now, "app %s is %s", now.Name, did)
+	})
+	return cmd
+}
+
+func newAppSet(a *app) *cobra.Command {
 	var x wire.App
-	change := func(verb, short, did string, to func(cmd *cobra.Command, now *wire.App)) *cobra.Command {
-		cmd := &cobra.Command{Use: verb + " NAME", Short: short, Args: oneArg("the name of an app")}
-		cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			apps, err := c.Apps(ctx)
-			if err != nil {
-				return err
-			}
-			at := slices.IndexFunc(apps, func(x wire.App) bool { return x.Name == args[0] })
-			if at < 0 {
-				return capri.NotFound("there is no app %q", args[0])
-			}
-			now := apps[at]
-			to(cmd, &now)
-			now.Keys, now.CreatedAt = nil, nil
-			if err := c.SaveApp(ctx, now); err != nil {
-				return err
-			}
-			return a.say(now, "app %s is %s", now.Name, did)
-		})
-		return cmd
-	}
-	set := change("set", "Change what is named of an app, and none of its keys", "set", func(cmd *cobra.Command, now *wire.App) {
+	cmd := newAppChange(a, "set", "Change what is named of an app, and none of its keys", "set", func(cmd *cobra.Command, now *wire.App) {
 		for flag, field := range map[string][2]*string{"role": {&now.Role, &x.Role}, "owner": {&now.Owner, &x.Owner}, "department": {&now.Department, &x.Department}} {
 			if cmd.Flags().Changed(flag) {
 				*field[0] = *field[1]
 			}
 		}
 	})
-	set.Flags().StringVar(&x.Role, "role", "", "super_admin, admin, member or read_only")
-	set.Flags().StringVar(&x.Owner, "owner", "", "the user who answers for it")
-	set.Flags().StringVar(&x.Department, "department", "", "what it may change as a member")
+	cmd.Flags().StringVar(&x.Role, "role", "", "super_admin, admin, member or read_only")
+	cmd.Flags().StringVar(&x.Owner, "owner", "", "the user who answers for it")
+	cmd.Flags().StringVar(&x.Department, "department", "", "what it may change as a member")
+	return cmd
+}
 
+func newAppRotate(a *app) *cobra.Command {
 	var overlap lifetime
-	rotate := &cobra.Command{Use: "rotate NAME [--overlap 24h]", Short: "Give an app another key; it is shown this once", Args: oneArg("the name of an app"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd := &cobra.Command{Use: "rotate NAME [--overlap 24h]", Short: "Give an app another key; it is shown this once", Args: oneArg("the name of an app"), RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		key, err := c.RotateApp(ctx, args[0], wire.KeyRotation{OverlapS: int64(time.Duration(overlap).Seconds())})
 		if err != nil {
 			return err
@@ -207,9 +225,6 @@ func newAppCommand(a *app) *cobra.Command {
 		}
 		return a.say(key, "%s; the new one is shown this once:\n%s", old, key.Key)
 	})}
-	rotate.Flags().Var(&overlap, "overlap", "how long the key of now stays good, such as 24h, at most 30d (default: it ends at once)")
-	return group("app", "Look after clients of the API", list, create, set, rotate,
-		change("enable", "Let an app in again", "enabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = true }),
-		change("disable", "Keep an app out, at once", "disabled", func(_ *cobra.Command, now *wire.App) { now.Enabled = false }),
-		newDelete(a, "app", (*client.Client).DeleteApp))
+	cmd.Flags().Var(&overlap, "overlap", "how long the key of now stays good, such as 24h, at most 30d (default: it ends at once)")
+	return cmd
 }
