@@ -269,18 +269,22 @@ func (s *Store) CampaignDifferences(ctx context.Context, id capri.CampaignID, fr
 	return out, s.fault("compare a campaign with its preview", err)
 }
 
-func differences(ctx context.Context, from querier, id capri.CampaignID, first, end, limit int) ([]Difference, error) {
-	q := sq.Select(itemColumns...).Columns("t.name", "t.version", "t.enabled", "t.deleted_at", "COALESCE(w.id, a.id, 0)", "COALESCE(w.state, 3)", "COALESCE(o.campaign_id, 0)").
+func differencesQuery(id capri.CampaignID, first, end, limit int) sq.SelectBuilder {
+	// The archive is asked about what task_work does not have, and about nothing else.
+	const counts = "COALESCE(w.id, (SELECT a.id FROM " + archiveTable + " a WHERE a.task_id = i.task_id AND a.batch_no = i.batch_no AND a.latest = 1), 0)"
+	return sq.Select(itemColumns...).Columns("t.name", "t.version", "t.enabled", "t.deleted_at", counts, "COALESCE(w.state, 3)", "COALESCE(o.campaign_id, 0)").
 		From("campaign_item i").Join("task t ON t.id = i.task_id").
 		LeftJoin("task_work w ON w.task_id = i.task_id AND w.batch_no = i.batch_no AND w.latest = 1").
-		LeftJoin(archiveTable+" a ON a.task_id = i.task_id AND a.batch_no = i.batch_no AND a.latest = 1").
 		LeftJoin("campaign_item o ON o.task_id = i.task_id AND o.batch_no = i.batch_no AND o.campaign_id <> i.campaign_id AND "+stillHas("o")).
 		Where(sq.Eq{"i.campaign_id": int64(id)}).Where("i.seq >= ? AND i.seq < ?", first, end).Where(runningItems).
-		Where("(t.version <> i.task_version OR t.enabled = 0 OR t.deleted_at IS NOT NULL OR o.campaign_id IS NOT NULL OR COALESCE(w.id, a.id, 0) <> i.old_batch_id" +
+		Where("(t.version <> i.task_version OR t.enabled = 0 OR t.deleted_at IS NOT NULL OR o.campaign_id IS NOT NULL OR " + counts + " <> i.old_batch_id" +
 			" OR (w.id IS NOT NULL AND CASE WHEN w.state = 1 THEN 0 ELSE w.state END <> CASE WHEN i.old_state = 1 THEN 0 ELSE i.old_state END AND NOT (i.action = 3 AND w.state = 3)))").
 		OrderBy("i.seq").Limit(uint64(limit))
+}
+
+func differences(ctx context.Context, from querier, id capri.CampaignID, first, end, limit int) ([]Difference, error) {
 	var out []Difference
-	err := query(ctx, from, q, func(r *sql.Rows) error {
+	err := query(ctx, from, differencesQuery(id, first, end, limit), func(r *sql.Rows) error {
 		var d Difference
 		var version int
 		var enabled bool
@@ -509,12 +513,16 @@ func (tx *Tx) DropItems(id capri.CampaignID, task capri.TaskID, name string, nos
 // items reads the next items of a campaign in a state, in their order: those after a seq, so that nobody walks over what is
 // done.
 func (s *Store) items(ctx context.Context, id capri.CampaignID, after int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
+	out, err := collect(ctx, s.read, itemsQuery(id, after, state, where), scanMoved)
+	return out, s.fault("read the items of a campaign", err)
+}
+
+func itemsQuery(id capri.CampaignID, after int, state capri.ItemState, where string) sq.SelectBuilder {
 	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where(sq.Gt{"i.seq": after}).OrderBy("i.seq").Limit(uint64(itemChunk))
 	if where != "" {
 		q = q.Where(where)
 	}
-	out, err := collect(ctx, s.read, q, scanMoved)
-	return out, s.fault("read the items of a campaign", err)
+	return q
 }
 
 // moveItems is the comparison under which items change; errItemsMoved says that somebody was there before.
@@ -819,9 +827,13 @@ func (s *Store) RefuseCampaign(ctx context.Context, lease capri.Lease, id capri.
 
 // InHand counts the released batches of a campaign that have not ended.
 func (s *Store) InHand(ctx context.Context, id capri.CampaignID) (n int, err error) {
-	_, err = one(ctx, s.read, sq.Select("COUNT(*)").From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemReleased)}).Where("w.state <> 3"), &n)
+	_, err = one(ctx, s.read, inHandQuery(id), &n)
 	return n, s.fault("count what a campaign has in hand", err)
+}
+
+func inHandQuery(id capri.CampaignID) sq.SelectBuilder {
+	return sq.Select("COUNT(*)").From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemReleased)}).Where("w.state <> 3")
 }
 
 // ReleaseItems releases the next batches of a campaign that are held back: with a room, as many as fit of those that wait
@@ -831,11 +843,7 @@ func (s *Store) ReleaseItems(ctx context.Context, lease capri.Lease, c capri.Cam
 	if ready {
 		n = min(n, room)
 	}
-	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": int(capri.ItemHeldBack)}).OrderBy("i.place", "i.seq").Limit(uint64(n))
-	if ready {
-		q = q.Join("task_work w ON w.id = i.batch_id").Where("w.state = 0 AND w.unmet = "+byHold+" AND w.held = 0 AND w.kill_request = 0 AND w.not_before <= ?", int64(now))
-	}
-	items, err := collect(ctx, s.read, q, scanMoved)
+	items, err := collect(ctx, s.read, releaseQuery(c.ID, now, n, ready), scanMoved)
 	if err != nil || len(items) == 0 {
 		return 0, false, s.fault("look for what a campaign releases", err)
 	}
@@ -859,6 +867,14 @@ func (s *Store) ReleaseItems(ctx context.Context, lease capri.Lease, c capri.Cam
 		return tx.letGo(c.ID, free, fmt.Sprintf("released by campaign %d", c.ID))
 	})
 	return released, len(items) == n, err
+}
+
+func releaseQuery(id capri.CampaignID, now capri.Instant, n int, ready bool) sq.SelectBuilder {
+	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemHeldBack)}).OrderBy("i.place", "i.seq").Limit(uint64(n))
+	if ready {
+		q = q.Join("task_work w ON w.id = i.batch_id").Where("w.state = 0 AND w.unmet = "+byHold+" AND w.held = 0 AND w.kill_request = 0 AND w.not_before <= ?", int64(now))
+	}
+	return q
 }
 
 // changeItems locks a campaign in a state, the items' batches in the order of their ids, and changes them. Where somebody
@@ -893,13 +909,7 @@ func (s *Store) changeItems(ctx context.Context, lease capri.Lease, what string,
 // HoldItems holds released batches back again: all that have not started, or only those whose conditions were revoked
 // since, which would keep the place of others that could run.
 func (s *Store) HoldItems(ctx context.Context, lease capri.Lease, c capri.Campaign, all bool) (held int, err error) {
-	which := "w.state IN (0, 1)"
-	if !all {
-		which = "w.state = 0 AND w.unmet > " + byHold
-	}
-	q := sq.Select(movedColumns...).From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": int(capri.ItemReleased)}).Where(which).OrderBy("i.seq").Limit(uint64(itemChunk))
-	items, err := collect(ctx, s.read, q, scanMoved)
+	items, err := collect(ctx, s.read, holdQuery(c.ID, all), scanMoved)
 	if err != nil || len(items) == 0 {
 		return 0, s.fault("look for what a campaign holds back", err)
 	}
@@ -921,15 +931,21 @@ func (s *Store) HoldItems(ctx context.Context, lease capri.Lease, c capri.Campai
 	return held, err
 }
 
+func holdQuery(id capri.CampaignID, all bool) sq.SelectBuilder {
+	which := "w.state IN (0, 1)"
+	if !all {
+		which = "w.state = 0 AND w.unmet > " + byHold
+	}
+	return sq.Select(movedColumns...).From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemReleased)}).Where(which).OrderBy("i.place", "i.seq").Limit(uint64(itemChunk))
+}
+
 // EndItems notes what has ended of a campaign's batches.
 func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (ended int, err error) {
-	const over = "NOT EXISTS (SELECT 1 FROM task_work w WHERE w.id = i.batch_id AND w.state <> 3)"
 	for {
-		q := sq.Select("i.seq", "COALESCE(w.finish_state, a.finish_state, 0)").From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").LeftJoin(archiveTable + " a ON a.id = i.batch_id").
-			Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).Where(over).Limit(uint64(itemChunk))
 		how := map[int][]int64{}
 		n := 0
-		err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		err := query(ctx, s.read, endedQuery(c.ID), func(r *sql.Rows) error {
 			var seq int64
 			var finish int
 			err := r.Scan(&seq, &finish)
@@ -958,6 +974,12 @@ func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaig
 	}
 }
 
+func endedQuery(id capri.CampaignID) sq.SelectBuilder {
+	return sq.Select("i.seq", "COALESCE(w.finish_state, a.finish_state, 0)").From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").LeftJoin(archiveTable + " a ON a.id = i.batch_id").
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).
+		Where("(w.id IS NULL OR w.state = 3)").Limit(uint64(itemChunk)) // NOT EXISTS has MariaDB look at everything that waits
+}
+
 // Open counts the items of a campaign that have not ended, by state.
 func (s *Store) OpenItems(ctx context.Context, id capri.CampaignID) (map[capri.ItemState]int, error) {
 	out := map[capri.ItemState]int{}
@@ -975,12 +997,7 @@ func (s *Store) OpenItems(ctx context.Context, id capri.CampaignID) (map[capri.I
 // and the run before it counts again, with all that rested on it; what was there before waits on by itself. What has
 // started goes on, or is killed where that was asked for. It returns how many it undid, and 0 where nothing is left to.
 func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (undone int, err error) {
-	// What has started once is not undone, though it waits for another attempt: it may have written half of its output. Nor
-	// is what somebody said is to run now, whatever is in its way.
-	q := sq.Select(movedColumns...).From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{1, 2, 3}}).
-		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(itemChunk))
-	items, err := collect(ctx, s.read, q, scanMoved)
+	items, err := collect(ctx, s.read, undoQuery(c.ID), scanMoved)
 	if err != nil || len(items) == 0 {
 		return 0, s.fault("look for what is to be undone", err)
 	}
@@ -1038,6 +1055,14 @@ func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		return nil
 	})
 	return undone, err
+}
+
+// undoQuery asks for what is to be undone. What has started once is not undone, though it waits for another attempt: it may
+// have written half of its output. Nor is what somebody said is to run now, whatever is in its way.
+func undoQuery(id capri.CampaignID) sq.SelectBuilder {
+	return sq.Select(movedColumns...).From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{1, 2, 3}}).
+		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(itemChunk))
 }
 
 // handBack makes earlier runs count again in the places of runs that were undone, and lets the dependency service look at
@@ -1133,13 +1158,8 @@ func (s *Store) CloseCampaign(ctx context.Context, lease capri.Lease, c capri.Ca
 // HoldingCampaigns tells which campaign holds which batch back.
 func (s *Store) HoldingCampaigns(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]capri.Campaign, error) {
 	out := map[capri.BatchID]capri.Campaign{}
-	columns := make([]string, len(campaignColumns))
-	for i, c := range campaignColumns {
-		columns[i] = "c." + c
-	}
 	for _, part := range chunks(ids, s.d.ChunkRows) {
-		q := sq.Select(columns...).Column("i.batch_id").From("campaign_item i").Join("campaign c ON c.id = i.campaign_id").Where(sq.Eq{"i.state": int(capri.ItemHeldBack)}).Where(idIn("i.batch_id", part))
-		err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		err := query(ctx, s.read, holdingQuery(part), func(r *sql.Rows) error {
 			var c capri.Campaign
 			var id capri.BatchID
 			err := r.Scan(&c.ID, &c.Kind, &c.State, &c.Target, &c.Request, &c.Who, &c.Reason, &c.Limit, &c.NewestFirst, &c.Items, &c.Minutes, &c.Unknown, &c.KillRunning,
@@ -1152,6 +1172,14 @@ func (s *Store) HoldingCampaigns(ctx context.Context, ids []capri.BatchID) (map[
 		}
 	}
 	return out, nil
+}
+
+func holdingQuery(ids []capri.BatchID) sq.SelectBuilder {
+	columns := make([]string, len(campaignColumns))
+	for i, c := range campaignColumns {
+		columns[i] = "c." + c
+	}
+	return sq.Select(columns...).Column("i.batch_id").From("campaign_item i").Join("campaign c ON c.id = i.campaign_id").Where(sq.Eq{"i.state": int(capri.ItemHeldBack)}).Where(idIn("i.batch_id", ids))
 }
 
 // ForgetCampaigns deletes previews that nobody ran, and what is over since long, with their items; at most limit.

@@ -200,3 +200,58 @@ func TestWhat_was_made_is_asked_about_in_few_queries_that_find_it_by_its_ids(t *
 		}
 	})
 }
+
+// Whatever else there is, a campaign's turn looks at its own items, and by key at what runs for them.
+func TestWhat_a_campaign_asks_all_the_time_is_walks_on_indexes(t *testing.T) {
+	each(t, func(w *world) {
+		w.many(capri.Conditions{})
+		var id capri.CampaignID
+		for range 3 {
+			c := capri.Campaign{Kind: capri.CampaignRerun, Target: "x", Request: "{}"}
+			items := make([]capri.CampaignItem, 4000)
+			for i := range items {
+				items[i] = capri.CampaignItem{Action: capri.ItemNew, Task: capri.TaskID(1 + i%100), TaskVersion: 1, Interval: capri.Interval{BatchNo: capri.BatchNo(fmt.Sprint(i / 100))}, Via: -1}
+			}
+			require.NoError(t, w.Store.SaveCampaign(w.ctx, "ops", &c, &capri.CampaignEstimate{}, items, func(*store.Tx) error { return nil }))
+			id = c.ID
+		}
+		over := make([]string, 500) // campaigns that are over
+		for i := range over {
+			over[i] = fmt.Sprintf("(%d, 1, 6, 'x', '{}', 'ops', 0, 0, 0, '', 0)", 1000+i)
+		}
+		for _, text := range []string{"INSERT INTO campaign (id, kind, state, target, request, who, items, minutes, unknown, message, created_at) VALUES " + strings.Join(over, ", "),
+			"UPDATE task_work SET finish_time = 1 WHERE state = 3",
+			"UPDATE campaign_item SET state = CASE WHEN seq < 1000 THEN 4 WHEN seq < 1500 THEN 3 WHEN seq < 2500 THEN 2 ELSE seq % 2 END, batch_id = CASE WHEN seq < 2500 THEN seq + 1 ELSE 0 END",
+			fmt.Sprintf("UPDATE campaign SET state = 3 WHERE id = %d", id)} {
+			_, err := w.Store.DB().ExecContext(w.ctx, text)
+			require.NoError(t, err)
+		}
+		var finished []capri.BatchID
+		for i := range 1000 {
+			finished = append(finished, capri.BatchID(5000+i))
+		}
+		n, err := w.Store.ArchiveBatches(w.ctx, w.Lease(t, "cleanup"), w.Clock.Now(), finished)
+		require.NoError(t, err)
+		require.Equal(t, len(finished), n)
+		analyze := "ANALYZE"
+		if w.Store.Dialect().Name == "mysql" {
+			analyze = "ANALYZE TABLE campaign, campaign_item, task_work, task_work_archive, task"
+		}
+		rows, err := w.Store.DB().QueryContext(w.ctx, analyze)
+		require.NoError(t, err)
+		rows.Close()
+		for what, q := range store.CampaignTexts(id, w.Clock.Now()) {
+			text, args, err := q.ToSql()
+			require.NoError(t, err)
+			plan := w.plan(text, args)
+			for _, line := range plan {
+				require.NotContains(t, line, "SCAN", "%s: %s", what, plan)
+				require.NotRegexp(t, `^\w+ ·  ·`, line, "%s: %s", what, plan)
+				require.NotContains(t, line, "task_work_ready", "%s: that index leads to everything that waits: %s", what, plan)
+				if what != "live" { // they are few
+					require.NotRegexp(t, "filesort|TEMP B-TREE|temporary", line, "%s: %s", what, plan)
+				}
+			}
+		}
+	})
+}
