@@ -2,8 +2,11 @@ package campaign_test
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +16,8 @@ import (
 	"capri"
 	"capri/action"
 	"capri/action/actiontest"
+	"capri/services"
+	"capri/services/campaign"
 	"capri/sql/store"
 	"capri/why"
 )
@@ -437,6 +442,78 @@ func TestTwoPeople_who_rerun_overlapping_sets_at_once_double_nothing(t *testing.
 		require.Contains(t, c.Message, "clean 20261119: ")
 		require.Equal(t, []string{"raw 20261119 1", "clean 20261119 1", "left 20261119 1", "right 20261119 1", "end 20261119 1"}, w.work())
 		require.Equal(t, capri.CampaignDone, w.campaign(one.ID).State)
+	})
+}
+
+// The same with people and the service at once, for real: whoever comes second is refused, or runs what the first has
+// released once more; nothing is there twice, and all that counts in the end has run on what counts.
+func TestTwoPeople_at_really_the_same_time_double_nothing(t *testing.T) {
+	each(t, func(w *world) {
+		w.life("2026-11-20", "2026-11-20")
+		service := campaign.New(w.Store, w.Actions.Calendar(), slog.New(slog.DiscardHandler))
+		for round := range 2 {
+			lease := w.Lease(t, "campaign")
+			asked := []action.RerunRequest{rerun("raw", "both"), rerun("clean", "both", func(r *action.RerunRequest) { r.Limit = round % 2 })}
+			errs, ids := make([]error, len(asked)), make([]capri.CampaignID, len(asked))
+			var people, turns sync.WaitGroup
+			for i, r := range asked {
+				people.Go(func() {
+					p, err := w.Actions.Rerun(w.Ctx, actiontest.Who, r)
+					if errs[i] = err; err == nil {
+						ids[i] = p.ID
+					}
+				})
+			}
+			done := make(chan struct{})
+			turns.Go(func() {
+				for over := false; !over; {
+					select {
+					case <-done:
+						over = true // and once more
+					default:
+					}
+					_, err := service.Run(w.Ctx, services.Turn{Now: w.Clock.Now(), Lease: lease, Woken: true})
+					assert.NoError(t, err)
+				}
+			})
+			people.Wait()
+			close(done)
+			turns.Wait()
+			w.Campaigns()
+			for i, err := range errs {
+				if err != nil {
+					require.ErrorIs(t, err, capri.ErrConflict)
+				} else {
+					c := w.campaign(ids[i])
+					require.Contains(t, []capri.CampaignState{capri.CampaignRunning, capri.CampaignRefused}, c.State, c.Message)
+				}
+			}
+			order := w.work()
+			require.Len(t, slices.Compact(sorted(slices.Clone(order))), len(order), "no run twice")
+			place := map[string]int{}
+			for n, run := range order {
+				place[strings.Fields(run)[0]] = n
+			}
+			require.GreaterOrEqual(t, len(place), 4, "one of them at least has run: %s", order)
+			for _, e := range [][2]string{{"raw", "clean"}, {"clean", "left"}, {"clean", "right"}, {"left", "end"}, {"right", "end"}} {
+				if _, ran := place[e[0]]; !ran {
+					continue // only raw, where who wanted it was refused
+				}
+				require.Less(t, place[e[0]], place[e[1]], "the last run of %s is on the last of %s: %s", e[1], e[0], order)
+			}
+			for _, bad := range []string{
+				"SELECT COUNT(*) FROM (SELECT task_id, batch_no, run_no FROM task_work GROUP BY task_id, batch_no, run_no HAVING COUNT(*) > 1) x",
+				"SELECT COUNT(*) FROM (SELECT task_id, batch_no FROM task_work GROUP BY task_id, batch_no HAVING COUNT(latest) <> 1 OR MAX(run_no) <> COUNT(*) - 1) x",
+				"SELECT COUNT(*) FROM (SELECT batch_id FROM campaign_item WHERE batch_id > 0 AND action <= 3 GROUP BY batch_id HAVING COUNT(*) > 1) x",
+				"SELECT COUNT(*) FROM task_work WHERE state <> 3 OR unmet > 0 AND finish_state = 1 OR latest = 1 AND finish_state <> 1",
+				"SELECT COUNT(*) FROM campaign_item WHERE active = 1 OR state IN (1, 2, 3)",
+				"SELECT COUNT(*) FROM campaign WHERE state NOT IN (6, 8) AND state > 1",
+			} {
+				n := -1
+				require.NoError(t, w.Store.DB().QueryRowContext(w.Ctx, bad).Scan(&n))
+				require.Zero(t, n, bad)
+			}
+		}
 	})
 }
 
