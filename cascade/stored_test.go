@@ -21,7 +21,7 @@ func TestAStored_preview_on_real_pipelines_is_what_the_obvious_search_finds(t *t
 	dir := testenv.Workloads(t)
 	type span struct{ name, from, to string }
 	spans := []span{{"a day", "2026-06-10", "2026-06-10"}, {"an hour", "2026-06-10 05:00:00", "2026-06-10 06:00:00"}, {"a month", "2026-06-01", "2026-06-30"}}
-	for load, every := range map[string][]int{"wikimedia-refinery": {9, 7, 40}, "montage-dss10": {150}} { // of each span some roots
+	for load, every := range map[string][]int{"wikimedia-refinery": {12, 7, 60}, "montage-dss10": {400}} { // of each span some roots
 		t.Run(load, func(t *testing.T) {
 			w := actiontest.SQLite(t)
 			recorded, err := workload.Load(dir, load)
@@ -38,9 +38,9 @@ func TestAStored_preview_on_real_pipelines_is_what_the_obvious_search_finds(t *t
 				require.NoError(t, err)
 				return v
 			}
-			now := at("2026-07-12")
+			now := at("2026-07-02")
 			w.Clock.Set(now)
-			_, err = w.Store.DB().ExecContext(w.Ctx, fmt.Sprintf("UPDATE task SET first_mark = %d", at("2026-05-25")))
+			_, err = w.Store.DB().ExecContext(w.Ctx, fmt.Sprintf("UPDATE task SET first_mark = %d", at("2026-06-01")))
 			require.NoError(t, err)
 			refs, err := w.Store.ParentRefs(w.Ctx)
 			require.NoError(t, err)
