@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"capri/action/actiontest"
 	"capri/birth"
 	"capri/calendar"
+	"capri/internal/testenv"
 	"capri/sql/store"
 )
 
@@ -26,12 +25,8 @@ import (
 // and kill. What they make of a parent is waited for from then on: a child that waits already follows with the next edit
 // that concerns it.
 func TestEdits_leave_waiting_batches_as_if_they_were_made_anew(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed := testenv.Seed(t)
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
-		t.Logf("CAPRI_TEST_SEED=%d", seed)
 		x := &edits{World: w, t: t, rng: rand.New(rand.NewPCG(seed, 7)), early: map[capri.BatchID]bool{}, was: map[capri.BatchID]made{}}
 		w.Apply(x.file())
 		for range 20 {

@@ -400,3 +400,41 @@ func (in *installation) coldStart(period, day string, more ...string) int {
 	}
 	return out.Made
 }
+
+// beginPair has a job of the task first run, for which one of second waits. Each writes a line to dir when it begins.
+func (in *installation) beginPair(dir string) {
+	in.t.Helper()
+	in.apply(fmt.Sprintf(`tasks:
+  - {name: first, period: day, job: {command: "echo x >>%[1]s/first; until [ -e %[1]s/go ]; do sleep 0.05; done; touch %[1]s/gone"}, valid: {from: "2020-01-01"}}
+  - {name: second, period: day, job: {command: "echo x >>%[1]s/second"}, parents: [{task: first}], valid: {from: "2020-01-01"}}
+`, dir))
+	in.coldStart("day", lately)
+	in.runs("first")
+}
+
+// endFirst lets the job of first come to its end, whatever its database does.
+func (in *installation) endFirst(dir string) {
+	in.t.Helper()
+	if err := os.WriteFile(dir+"/go", nil, 0o644); err != nil {
+		in.t.Fatal(err)
+	}
+	wait(in.t, patience, func() string {
+		if _, err := os.Stat(dir + "/gone"); err != nil {
+			return "the end of the job of first"
+		}
+		return ""
+	})
+}
+
+// endPair waits until both have succeeded, each begun once.
+func (in *installation) endPair(dir string) {
+	in.t.Helper()
+	for _, name := range []string{"second", "first"} {
+		if b := in.ended(name, "success"); b.Attempt != 1 {
+			in.t.Errorf("%s took %d attempts", name, b.Attempt)
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != "x\n" {
+			in.t.Errorf("%s began %q (%v), want once", name, text, err)
+		}
+	}
+}

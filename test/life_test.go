@@ -278,36 +278,15 @@ func TestThe_database_may_be_away_at_the_start_and_later(t *testing.T) {
 	w.says("worker runs")
 
 	dir := cluster.OpenDir(t)
-	in.apply(fmt.Sprintf(`tasks:
-  - {name: first, period: day, job: {command: "echo x >>%[1]s/first; until [ -e %[1]s/go ]; do sleep 0.05; done; touch %[1]s/gone"}, valid: {from: "2020-01-01"}}
-  - {name: second, period: day, job: {command: "echo x >>%[1]s/second"}, parents: [{task: first}], valid: {from: "2020-01-01"}}
-`, dir))
-	in.coldStart("day", lately)
-	in.runs("first")
+	in.beginPair(dir)
 	p.down()
 	in.capri("batch", "list").ends(5, "")
-	if err := os.WriteFile(dir+"/go", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	wait(t, patience, func() string {
-		if _, err := os.Stat(dir + "/gone"); err != nil {
-			return "the job's end while the database is away"
-		}
-		return ""
-	})
+	in.endFirst(dir)
 	if !m.has(false) || !w.has(false) {
 		t.Fatal("a process ended because the database was away")
 	}
 	p.up()
-	in.ended("second", "success")
-	for _, name := range []string{"first", "second"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != "x\n" {
-			t.Errorf("%s began %q (%v), want once", name, text, err)
-		}
-	}
-	if b := in.ended("first", "success"); b.Attempt != 1 {
-		t.Errorf("it took %d attempts", b.Attempt)
-	}
+	in.endPair(dir)
 	t.Run("and a stop is quick without it", func(t *testing.T) {
 		p.down()
 		in.stop()

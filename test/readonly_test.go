@@ -99,12 +99,7 @@ func TestA_read_only_database_is_named_and_all_goes_on_when_it_is_writable_again
 	in.parts = []*program{m, w}
 
 	dir := cluster.OpenDir(t)
-	in.apply(fmt.Sprintf(`tasks:
-  - {name: first, period: day, job: {command: "echo x >>%[1]s/first; until [ -e %[1]s/go ]; do sleep 0.05; done; touch %[1]s/gone"}, valid: {from: "2020-01-01"}}
-  - {name: second, period: day, job: {command: "echo x >>%[1]s/second"}, parents: [{task: first}], valid: {from: "2020-01-01"}}
-`, dir))
-	in.coldStart("day", lately)
-	in.runs("first")
+	in.beginPair(dir)
 
 	set(1)
 	m.says("database is read-only")
@@ -113,29 +108,13 @@ func TestA_read_only_database_is_named_and_all_goes_on_when_it_is_writable_again
 	if b := in.runs("first"); b.Attempt != 1 { // people can look
 		t.Errorf("attempt %d runs", b.Attempt)
 	}
-	if err := os.WriteFile(dir+"/go", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	wait(t, patience, func() string {
-		if _, err := os.Stat(dir + "/gone"); err != nil {
-			return "the end of a job that ran before, and is not to be touched"
-		}
-		return ""
-	})
+	in.endFirst(dir) // it ran before, and is not to be touched
 	if !m.has(false) || !w.has(false) {
 		t.Fatal("a process ended because the database was read-only")
 	}
 
 	set(0)
-	in.ended("second", "success")
-	for _, name := range []string{"first", "second"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != "x\n" {
-			t.Errorf("%s began %q (%v), want once", name, text, err)
-		}
-		if b := in.ended(name, "success"); b.Attempt != 1 {
-			t.Errorf("%s took %d attempts", name, b.Attempt)
-		}
-	}
+	in.endPair(dir)
 	set(1)
 	t.Run("and a stop is quick while it is read-only", func(*testing.T) { in.stop() })
 }

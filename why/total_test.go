@@ -3,9 +3,7 @@ package why_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"capri"
 	"capri/action"
 	"capri/action/actiontest"
+	"capri/internal/testenv"
 	"capri/placement"
 	"capri/placement/facts"
 	"capri/sql/sqltest"
@@ -41,12 +40,8 @@ var kinds = []string{why.Held, why.KillAsked, why.Disabled, why.NotBefore, why.L
 
 // Whatever people and services do, each batch that waits has an answer: either something is in its way, or dispatch would place it.
 func TestEvery_batch_that_waits_has_an_answer_and_it_agrees_with_dispatch(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed := testenv.Seed(t)
 	actiontest.Each(t, func(t *testing.T, w *actiontest.World) {
-		t.Logf("CAPRI_TEST_SEED=%d", seed)
 		stream := uint64(1)
 		if w.Options.DSN != "" {
 			stream = 2 // each database walks another way

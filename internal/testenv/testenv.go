@@ -7,6 +7,7 @@
 //	CAPRI_TEST_REDIS       127.0.0.1:6379                      shared by packages at once: own keys, no FLUSHALL
 //	CAPRI_TEST_HDFS        127.0.0.1:8020                      the name-node that scripts/with-hdfs starts
 //	CAPRI_WORKLOADS        a folder of recorded pipelines (*.json)
+//	CAPRI_TEST_SEED        the seed of random tests, to see one again (Seed)
 //
 // A test whose server is not there skips and says what to do. In CI (CI=true) it fails instead: there a skipped
 // test is a test that nobody runs. The exceptions are the recorded pipelines, which are not part of the module, and HDFS,
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // MySQL returns the DSN of a MariaDB or MySQL server, in the form of go-sql-driver and without a database. Each
@@ -79,6 +81,17 @@ func need(t testing.TB, variable, server string) string {
 	}
 	t.Skipf("needs %s: run make test or set %s", server, variable)
 	return ""
+}
+
+// Seed is that of a random test: another each time, or CAPRI_TEST_SEED to see the same again. A test that fails says it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano()) //nolint:forbidigo // another each time, and printed
+	if given, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("CAPRI_TEST_SEED=%d", seed)
+	return seed
 }
 
 // Workloads returns the folder of recorded pipelines. It skips where there is none, in CI too.

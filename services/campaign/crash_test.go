@@ -10,13 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"capri"
 	"capri/action"
 	"capri/action/actiontest"
+	"capri/internal/testenv"
 	"capri/services"
 	"capri/services/campaign"
 	"capri/sql/sqltest"
@@ -273,11 +273,7 @@ func (m *mortal) left() (rows []string) {
 // A leader, or who acts, may end between any two transactions of campaigns' lives: they end as undisturbed ones do,
 // nothing is doubled, and the checker finds nothing.
 func TestA_crash_between_any_two_transactions_changes_nothing_of_a_campaign(t *testing.T) {
-	seed := uint64(time.Now().UnixNano()) //nolint:forbidigo // another each time, and printed
-	if given, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
-		seed = given
-	}
-	t.Logf("CAPRI_TEST_SEED=%d", seed)
+	seed := testenv.Seed(t)
 	kinds := map[string]func(testing.TB) *sqltest.DB{"sqlite": sqltest.SQLite, "mysql": sqltest.MySQL}
 	for kind, open := range kinds {
 		t.Run(kind, func(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/internal/testenv"
 	"capri/sql/sqltest"
 	"capri/sql/store"
 )
@@ -146,12 +145,8 @@ type lossyNode struct {
 }
 
 func TestARandomWalk_of_losses_leaves_one_attempt_alive_and_no_batch_behind(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed := testenv.Seed(t)
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		t.Logf("CAPRI_TEST_SEED=%d", seed)
 		w := &lossy{alive: map[capri.BatchID]capri.Attempt{}, attempts: db.Lease(t, "attempts"), walk: walk{seed: seed, took: map[string]int{},
 			world: &world{DB: db, t: t, ctx: t.Context(), dependency: db.Lease(t, "dependency"), dispatch: db.Lease(t, "dispatch")}}}
 		w.stores = []*store.Store{db.Store}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/internal/testenv"
 	"capri/sql/sqltest"
 	"capri/sql/store"
 )
@@ -43,12 +42,8 @@ type walk struct {
 }
 
 func TestARandomWalk_of_everybody_at_once_keeps_the_rules(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("CAPRI_TEST_SEED"), 10, 64); err == nil {
-		seed = s
-	}
+	seed := testenv.Seed(t)
 	sqltest.Each(t, func(t *testing.T, db *sqltest.DB) {
-		t.Logf("CAPRI_TEST_SEED=%d", seed)
 		w := &walk{seed: seed, alive: map[store.LatestKey]capri.Attempt{}, took: map[string]int{},
 			world: &world{DB: db, t: t, ctx: t.Context(), dependency: db.Lease(t, "dependency"), dispatch: db.Lease(t, "dispatch")}}
 		w.stores = []*store.Store{db.Store}
