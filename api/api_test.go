@@ -71,12 +71,20 @@ func newRig(t testing.TB, w *actiontest.World) *rig {
 
 // ask sends a request with a role's key ("" none) and a JSON body ("" none).
 func (r *rig) ask(role auth.Role, method, path, body string) *httptest.ResponseRecorder {
+	return r.send(r.keys[role], method, path, body)
+}
+
+// send sends a request with a key or token, and with what change makes of it.
+func (r *rig) send(key, method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, strings.NewReader(body))
-	if key := r.keys[role]; key != "" {
+	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, c := range change {
+		c(req)
 	}
 	rec := httptest.NewRecorder()
 	r.handler.ServeHTTP(rec, req)

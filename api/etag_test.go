@@ -15,15 +15,7 @@ import (
 )
 
 func (r *rig) headed(header, value, method, path, body string) *httptest.ResponseRecorder {
-	req := httptest.NewRequest(method, wire.Prefix+path, strings.NewReader(body))
-	req.Header.Set("Authorization", "Bearer "+r.keys[auth.SuperAdmin])
-	req.Header.Set(header, value)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	rec := httptest.NewRecorder()
-	r.handler.ServeHTTP(rec, req)
-	return rec
+	return r.send(r.keys[auth.SuperAdmin], method, wire.Prefix+path, body, func(req *http.Request) { req.Header.Set(header, value) })
 }
 
 const edited = `{"sources":[{"name":"f","data":"tasks: [{name: day, owner: alice, group: g, period: day, priority: 1, job: {command: x}}]"}]}`

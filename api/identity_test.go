@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"capri/action/actiontest"
 	"capri/api/wire"
 	"capri/auth"
+	"capri/sql/sqltest"
 	"capri/sql/store"
 )
 
@@ -23,19 +23,7 @@ const password = "seven-ostriches-in-tune"
 
 // with sends a request with a token, or with what change makes of it.
 func (r *rig) with(token, method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
-	req := httptest.NewRequest(method, wire.Prefix+path, strings.NewReader(body))
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for _, c := range change {
-		c(req)
-	}
-	rec := httptest.NewRecorder()
-	r.handler.ServeHTTP(rec, req)
-	return rec
+	return r.send(token, method, wire.Prefix+path, body, change...)
 }
 
 func (r *rig) logIn(user, password string) wire.Session {
@@ -344,22 +332,7 @@ func TestNo_secret_stands_in_a_log_or_in_the_action_log(t *testing.T) {
 		said += a.Who + a.Action + a.Target + a.Detail
 	}
 	said += r.log.String()
-	for _, table := range []string{"action_log", "idempotency_key", "credential", "login", "app"} {
-		rows, err := r.Store.DB().QueryContext(r.Ctx, "SELECT * FROM "+table)
-		require.NoError(t, err)
-		columns, err := rows.Columns()
-		require.NoError(t, err)
-		values, dest := make([]any, len(columns)), make([]any, len(columns))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		for rows.Next() {
-			require.NoError(t, rows.Scan(dest...))
-			said += fmt.Sprintf("%s", values)
-		}
-		require.NoError(t, rows.Err())
-		rows.Close()
-	}
+	said += sqltest.Text(t, r.Store, "action_log", "idempotency_key", "credential", "login", "app")
 	for _, s := range secrets {
 		assert.False(t, strings.Contains(said, s), "%s is said", s)
 	}

@@ -20,15 +20,7 @@ import (
 
 // repeat sends a POST with an idempotency key.
 func (r *rig) repeat(role auth.Role, key, path, body string) *httptest.ResponseRecorder {
-	req := httptest.NewRequest(http.MethodPost, wire.Prefix+path, strings.NewReader(body))
-	req.Header.Set("Authorization", "Bearer "+r.keys[role])
-	req.Header.Set("Idempotency-Key", key)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	rec := httptest.NewRecorder()
-	r.handler.ServeHTTP(rec, req)
-	return rec
+	return r.send(r.keys[role], http.MethodPost, wire.Prefix+path, body, func(req *http.Request) { req.Header.Set("Idempotency-Key", key) })
 }
 
 func TestARepeatedRequest_is_done_once_and_answered_alike(t *testing.T) {

@@ -347,24 +347,7 @@ func TestNoPassword_and_no_key_stands_in_the_database_or_in_an_error(t *testing.
 		_, err4 := auth.Authenticate(ctx, db.Store, s.Token+"x")
 		var everything bytes.Buffer
 		fmt.Fprintln(&everything, err1, err2, err3, err4)
-		for _, table := range []string{"user", "login", "credential", "login_failure", "action_log", "app", "dic_data"} {
-			rows, err := db.Store.DB().QueryContext(ctx, "SELECT * FROM "+table)
-			require.NoError(t, err)
-			columns, err := rows.Columns()
-			require.NoError(t, err)
-			values, dest := make([]any, len(columns)), make([]any, len(columns))
-			for i := range values {
-				dest[i] = &values[i]
-			}
-			for rows.Next() {
-				require.NoError(t, rows.Scan(dest...))
-				for _, v := range values {
-					fmt.Fprintf(&everything, "%s ", v)
-				}
-			}
-			require.NoError(t, rows.Err())
-			rows.Close()
-		}
+		everything.WriteString(sqltest.Text(t, db.Store, "user", "login", "credential", "login_failure", "action_log", "app", "dic_data"))
 		assert.Contains(t, everything.String(), "alice")
 		assert.NotContains(t, everything.String(), good)
 		assert.NotContains(t, everything.String(), s.Token)

@@ -28,19 +28,9 @@ func (b *Bench) jobs(ctx context.Context, d *db) error {
 	defer os.RemoveAll(dir)
 	data := filepath.Join(dir, "data")
 	start := func() (*exec.Cmd, *testenv.Text, error) {
-		program, err := filepath.Abs(filepath.Join(b.Bin, "capri"))
-		if err != nil {
-			return nil, nil, err
-		}
 		said := &testenv.Text{}
-		cmd := exec.CommandContext(ctx, program, "standalone", "--data", data, "--listen", "127.0.0.1:0")
-		cmd.Env = append(os.Environ(), "CAPRI_NODE_SLOTS="+strconv.Itoa(n), "CAPRI_NODE_NAME=bench")
-		cmd.Dir, cmd.Stderr = dir, said
-		return cmd, said, cmd.Start()
-	}
-	stop := func(cmd *exec.Cmd) {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
+		cmd, err := b.standalone(ctx, dir, said, "CAPRI_NODE_SLOTS="+strconv.Itoa(n), "CAPRI_NODE_NAME=bench")
+		return cmd, said, err
 	}
 	cmd, said, err := start()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,23 @@ import (
 	"capri"
 )
 
+// standalone starts the real one in a directory, with its data in data below it.
+func (b *Bench) standalone(ctx context.Context, dir string, says io.Writer, env ...string) (*exec.Cmd, error) {
+	program, err := filepath.Abs(filepath.Join(b.Bin, "capri"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, "standalone", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir, cmd.Stderr = dir, says
+	return cmd, cmd.Start()
+}
+
+func stop(cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+}
+
 // memory: the real standalone, idle, and after it has generated a hundred thousand batches of its own accord.
 func (b *Bench) memory(ctx context.Context, d *db) error {
 	if d.kind != "sqlite" {
@@ -22,20 +40,7 @@ func (b *Bench) memory(ctx context.Context, d *db) error {
 	dir := b.home()
 	defer os.RemoveAll(dir)
 	data := filepath.Join(dir, "data")
-	start := func() (*exec.Cmd, error) {
-		program, err := filepath.Abs(filepath.Join(b.Bin, "capri"))
-		if err != nil {
-			return nil, err
-		}
-		cmd := exec.CommandContext(ctx, program, "standalone", "--data", data, "--listen", "127.0.0.1:0")
-		cmd.Env = append(os.Environ(), "CAPRI_LOG_LEVEL=warn")
-		cmd.Dir, cmd.Stderr = dir, os.Stderr
-		return cmd, cmd.Start()
-	}
-	stop := func(cmd *exec.Cmd) {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-	}
+	start := func() (*exec.Cmd, error) { return b.standalone(ctx, dir, os.Stderr, "CAPRI_LOG_LEVEL=warn") }
 	cmd, err := start()
 	if err != nil {
 		return err

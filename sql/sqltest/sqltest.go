@@ -11,8 +11,11 @@ package sqltest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -223,3 +226,33 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	}
 	return os.ReadFile(path)
 })
+
+// Text is all that some tables hold, for tests of what must not stand there.
+func Text(t testing.TB, s *store.Store, tables ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, table := range tables {
+		rows, err := s.DB().QueryContext(t.Context(), "SELECT * FROM "+table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, dest := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		for rows.Next() {
+			if err := rows.Scan(dest...); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&text, "%s\n", values)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
