@@ -11,7 +11,6 @@ package sqltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -232,27 +231,32 @@ func Text(t testing.TB, s *store.Store, tables ...string) string {
 	t.Helper()
 	var text strings.Builder
 	for _, table := range tables {
-		rows, err := s.DB().QueryContext(t.Context(), "SELECT * FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, err := rows.Columns()
-		if err != nil {
-			t.Fatal(err)
-		}
-		values, dest := make([]any, len(columns)), make([]any, len(columns))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		for rows.Next() {
-			if err := rows.Scan(dest...); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(&text, "%s\n", values)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
+		if err := writeTable(t.Context(), &text, s, table); err != nil {
+			t.Fatalf("read the table %s: %v", table, err)
 		}
 	}
 	return text.String()
+}
+
+func writeTable(ctx context.Context, to *strings.Builder, s *store.Store, table string) error {
+	rows, err := s.DB().QueryContext(ctx, "SELECT * FROM "+table)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	values, dest := make([]any, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		fmt.Fprintf(to, "%s\n", values)
+	}
+	return rows.Err()
 }
