@@ -14,8 +14,8 @@ import (
 	"capri/sql/store"
 )
 
-// Raised is the kind of alerts that people, scripts and outside monitors raise (seed 002 §2.3).
-const Raised = "raised"
+// raised is the kind of alerts that people, scripts and outside monitors raise (seed 002 §2.3).
+const raised = "raised"
 
 // AlertSpec is an alert as somebody asks for it.
 type AlertSpec struct {
@@ -64,7 +64,7 @@ func (a *Actions) RaiseAlert(ctx context.Context, who string, x AlertSpec) error
 	}
 	return a.store.Write(ctx, "raise an alert", who, func(tx *store.Tx) error {
 		// The hour is in the key: what happens again tomorrow is another alert, and a loop that raises one each second is not.
-		err := tx.Alert(capri.Alert{Key: fmt.Sprintf("%s:%s:%s", Raised, key, tx.Now.In(time.UTC).Format("2006010215")), Level: level, Kind: Raised, Task: task, Title: title, Text: x.Text})
+		err := tx.Alert(capri.Alert{Key: fmt.Sprintf("%s:%s:%s", raised, key, tx.Now.In(time.UTC).Format("2006010215")), Level: level, Kind: raised, Task: task, Title: title, Text: x.Text})
 		if err != nil {
 			return err
 		}

@@ -73,15 +73,15 @@ func (a *Actions) RunNow(ctx context.Context, who string, ids []capri.BatchID, r
 		return nil, err
 	}
 	able := slices.DeleteFunc(slices.Clone(ids), func(id capri.BatchID) bool { return disabled[rows[id].Task] })
-	why := because(RunNowSaid, who, reason)
+	why := because(runNowSaid, who, reason)
 	return a.changeBatches(ctx, "run_now", who, ids, reason, func(tx *store.Tx) (done, asked []capri.BatchID, err error) {
 		done, err = tx.RunNow(able, why)
 		return done, nil, err
 	}, wake.Dispatch)
 }
 
-// RunNowSaid is how the event of such a batch begins: whoever checks that all was in order asks for it.
-const RunNowSaid = "run now"
+// runNowSaid is how the event of such a batch begins: whoever checks that all was in order asks for it.
+const runNowSaid = "run now"
 
 func cannotRunNow(b store.BatchRow) string {
 	switch {

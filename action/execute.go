@@ -232,7 +232,7 @@ func executed(tx *store.Tx, who string, r ExecuteRequest, x executable, nb *capr
 	}
 	if r.runNow {
 		change.Action, change.Target = "run_now", fmt.Sprintf("batch %d", nb.ID)
-		if _, err := tx.RunNow([]capri.BatchID{nb.ID}, because(RunNowSaid, who, r.Reason)); err != nil {
+		if _, err := tx.RunNow([]capri.BatchID{nb.ID}, because(runNowSaid, who, r.Reason)); err != nil {
 			return err
 		}
 	}

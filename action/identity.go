@@ -12,8 +12,8 @@ import (
 	"capri/sql/store"
 )
 
-// NoRole takes somebody's access away.
-const NoRole = "none"
+// noRole takes somebody's access away.
+const noRole = "none"
 
 // changeAccess is the frame of every change of who gets in and what he may: under one lock it asks whether the caller may
 // change this person, both as he is and as he shall be, ends the sessions that the change ends, and sees to it that a super
@@ -355,12 +355,12 @@ func keepsSuperAdmin(tx *store.Tx, app string, change func() error) error {
 	return err
 }
 
-// MostOverlap bounds how long an old key stays good beside the new one.
-const MostOverlap = 30 * 24 * time.Hour
+// mostOverlap bounds how long an old key stays good beside the new one.
+const mostOverlap = 30 * 24 * time.Hour
 
 // RotateApp gives an app a new key like the one it has; those of now stay good for the overlap.
 func (a *Actions) RotateApp(ctx context.Context, who, name string, overlap time.Duration) (secret string, oldUntil capri.Instant, err error) {
-	if overlap < 0 || overlap > MostOverlap {
+	if overlap < 0 || overlap > mostOverlap {
 		return "", 0, capri.Invalid("overlap", overlap.String(), "a duration from 0 (the old key ends at once) to 720h")
 	}
 	secret = auth.NewKey()

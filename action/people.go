@@ -50,7 +50,7 @@ func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error 
 			after.Enabled = u.Enabled
 			switch u.Role {
 			case "":
-			case NoRole:
+			case noRole:
 				after.Role = ""
 			default:
 				role, err := auth.ParseRole(u.Role)
