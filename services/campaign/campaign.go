@@ -2,7 +2,7 @@
 // write what they want (package action); a turn brings each living campaign as far as it comes.
 //
 //	creating    claim the set, holding back what waits and killing what was to be killed
-//	            make the runs, held back, parents first; what rested on the runs before waits again
+//	            make the runs, held back, about parents first; what rested on the runs before waits again
 //	            then one row releases the campaign
 //	running     note what has ended, release what may go: all, or what is ready up to the limit
 //	paused      hold back what was released and has not started
