@@ -2,7 +2,7 @@
 // write what they want (package action); a turn brings each living campaign as far as it comes.
 //
 //	creating    claim the set, holding back what waits and killing what was to be killed
-//	            make the runs, held back, about parents first; what rested on the runs before waits again
+//	            make the runs, held back, parents first; what rested on the runs before waits again
 //	            then one row releases the campaign
 //	running     note what has ended, release what may go: all, or what is ready up to the limit
 //	paused      hold back what was released and has not started
@@ -265,11 +265,11 @@ func (u *turn) newMaking(ctx context.Context) (*making, error) {
 	return &making{u, m, birth.NewFormer(u.store, m), first, map[capri.TaskID]*birth.Task{}}, nil
 }
 
-// all makes the runs of what is claimed; while some are written the next are worked out. waits is a batch that stands before
-// the rest, and has to end. Whatever order they commit in, all of them are held back until the last is there.
+// all makes the runs of what is claimed, one transaction after the other; while one is written the next is worked out. waits
+// is a batch that stands before the rest, and has to end.
 func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err error) {
 	eg, writing := errgroup.WithContext(ctx)
-	eg.SetLimit(m.store.Dialect().Writers)
+	eg.SetLimit(1)
 	err = func() error {
 		for after := -1; m.chunks > 0; m.chunks-- {
 			var items []capri.CampaignItem

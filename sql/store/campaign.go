@@ -409,18 +409,8 @@ func (s *Store) LatestRunsOf(ctx context.Context, keys []LatestKey) (map[LatestK
 
 // lockCampaign reads a campaign for change and proves that it is in one of some states.
 func (tx *Tx) lockCampaign(id capri.CampaignID, states ...capri.CampaignState) (c capri.Campaign, err error) {
-	return tx.campaignIn(id, tx.s.d.ForUpdate, states)
-}
-
-// keepCampaign proves that a campaign is in a state, and keeps it there until this transaction ends.
-func (tx *Tx) keepCampaign(id capri.CampaignID, state capri.CampaignState) error {
-	_, err := tx.campaignIn(id, tx.s.d.ForShare, []capri.CampaignState{state})
-	return err
-}
-
-func (tx *Tx) campaignIn(id capri.CampaignID, lock string, states []capri.CampaignState) (c capri.Campaign, err error) {
 	found := false
-	err = tx.query(sq.Select(campaignColumns...).From("campaign").Where(sq.Eq{"id": int64(id)}).Where("state > 0").Suffix(lock), func(r *sql.Rows) (err error) {
+	err = tx.query(sq.Select(campaignColumns...).From("campaign").Where(sq.Eq{"id": int64(id)}).Where("state > 0").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows) (err error) {
 		found = true
 		c, err = scanCampaign(r)
 		return err
@@ -752,7 +742,7 @@ func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		b.ID, b.HeldBack = id+capri.BatchID(i), true
 	}
 	err = s.WriteAs(ctx, "make the batches of a campaign", lease, func(tx *Tx) error {
-		if err := tx.keepCampaign(c.ID, capri.CampaignCreating); err != nil { // others of it are made at the same time
+		if _, err := tx.lockCampaign(c.ID, capri.CampaignCreating); err != nil {
 			return err
 		}
 		if err := tx.moveItems(c.ID, items, capri.ItemClaimed, sq.Eq{"state": int(capri.ItemHeldBack), "batch_id": batchBySeq(items, batches)}); err != nil {
