@@ -73,9 +73,6 @@ func (s ItemState) String() string     { return name(itemStates, int(s)) }
 // Runs tells whether something runs for such an item.
 func (a ItemAction) Runs() bool { return a >= ItemNew && a <= ItemLeftWaiting }
 
-// Over tells whether nothing happens to the campaign any more.
-func (s CampaignState) Over() bool { return s >= CampaignDone }
-
 // ParseCampaignState reads a state's name.
 func ParseCampaignState(s string) (CampaignState, bool) {
 	for i, n := range campaignStates {

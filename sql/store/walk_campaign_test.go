@@ -133,7 +133,7 @@ func (c *campaigner) step(rng *rand.Rand, s *store.Store) error {
 	if err := s.CloseCampaign(c.ctx, c.lease, now, to, "over", nil); err != nil {
 		return err
 	}
-	if now, err = s.Campaign(c.ctx, c.id); err == nil && now.State.Over() {
+	if now, err = s.Campaign(c.ctx, c.id); err == nil && now.State >= capri.CampaignDone {
 		c.did("campaigns " + now.State.String())
 		c.id = 0
 	}
