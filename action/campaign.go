@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"capri"
 	"capri/birth"
 	"capri/cascade"
@@ -182,18 +184,25 @@ func among(items, listed []PlannedItem) []PlannedItem {
 // reach finds what runs with the roots, in an order in which it can run, and the tasks that a cascade may reach or not,
 // which is for people to look at.
 func (a *Actions) reach(ctx context.Context, q *question, roots []cascade.Root) (reached []cascade.Item, broken []PlannedItem, err error) {
-	rows, err := a.store.ParentRefs(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+	var rows map[capri.TaskID]store.ParentRef
 	tasks := make([]*capri.Task, len(q.tasks))
 	for i, t := range q.tasks {
 		tasks[i] = t.Task
 	}
+	// Somebody waits for it, and either is all definitions there are: both at once.
+	both, reading := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		rows, err = a.store.ParentRefs(reading)
+		return err
+	})
 	if q.by != 0 {
-		if tasks, err = a.store.Tasks(ctx, store.TaskFilter{}); err != nil {
-			return nil, nil, err
-		}
+		both.Go(func() (err error) {
+			tasks, err = a.store.Tasks(reading, store.TaskFilter{})
+			return err
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return nil, nil, err
 	}
 	g := cascade.New(a.calendar, tasks, birth.Refs(rows))
 	if reached, err = g.Reach(roots, q.by, q.now, maxRange); err != nil {
@@ -230,9 +239,16 @@ func (a *Actions) known(ctx context.Context, items []cascade.Item) (k known, err
 			seen[it.Task.ID], tasks = true, append(tasks, it.Task.ID)
 		}
 	}
-	if k.latest, err = a.store.LatestRunsOf(ctx, keys); err == nil {
-		k.others, err = a.store.OtherCampaigns(ctx, tasks)
-	}
+	both, reading := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		k.latest, err = a.store.LatestRunsOf(reading, keys)
+		return err
+	})
+	both.Go(func() (err error) {
+		k.others, err = a.store.OtherCampaigns(reading, tasks)
+		return err
+	})
+	err = both.Wait()
 	return k, err
 }
 

@@ -3,8 +3,10 @@ package cascade
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"capri"
 	"capri/calendar"
@@ -73,8 +75,20 @@ func New(c calendar.Calendar, tasks []*capri.Task, refs map[capri.TaskID]lineage
 	g := &Graph{c: c, byID: make(map[capri.TaskID]int32, len(tasks)), readers: lineage.NewReaders(c)}
 	sorted := slices.Clone(tasks)
 	slices.SortFunc(sorted, func(a, b *capri.Task) int { return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
-	for _, t := range sorted {
-		read, err := compile(c, t, refs)
+	read := make([]task, len(sorted))
+	errs := make([]error, len(sorted))
+	workers := runtime.GOMAXPROCS(0)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < len(sorted); i += workers {
+				read[i], errs[i] = compile(c, sorted[i], refs)
+			}
+		})
+	}
+	all.Wait()
+	for i, t := range sorted {
+		read, err := read[i], errs[i]
 		if err != nil {
 			g.broken = append(g.broken, Broken{t, err})
 			continue

@@ -73,7 +73,7 @@ services/monitor    : capri alerting/duty calendar placement placement/facts sql
 
 # what people and apps do
 auth                : capri sql/store CRYPTO
-action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth cascade placement why definition files sql/store wake auth
+action              : capri alerting/duty alerting/words definition/nearest cron calendar lineage birth cascade placement why definition files sql/store wake auth SYNC
 api/wire            : capri
 api                 : capri alerting alerting/duty cron calendar definition files sql/store why auth action metrics api/wire HTTP RATE
 client              : capri certs api/wire

@@ -327,6 +327,10 @@ func stillHas(i string) string {
 // OtherCampaigns tells of some batch_nos which live campaign has them.
 func (s *Store) OtherCampaigns(ctx context.Context, tasks []capri.TaskID) (map[LatestKey]capri.CampaignID, error) {
 	out := map[LatestKey]capri.CampaignID{}
+	// Mostly none lives, and the items of those that are over need not be looked at.
+	if live, err := s.LiveCampaigns(ctx); err != nil || len(live) == 0 {
+		return out, err
+	}
 	for _, part := range chunks(tasks, s.d.ChunkRows) {
 		err := query(ctx, s.read, sq.Select("task_id", "batch_no", "campaign_id").From("campaign_item i").Where(idIn("task_id", part)).Where(stillHas("i")), func(r *sql.Rows) error {
 			var k LatestKey
