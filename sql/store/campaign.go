@@ -12,6 +12,7 @@ import (
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
+	"golang.org/x/sync/errgroup"
 
 	"capri"
 )
@@ -54,6 +55,9 @@ func scanMoved(r *sql.Rows, i *capri.CampaignItem) error {
 	return r.Scan(&i.Campaign, &i.Seq, &i.Action, &i.Task, &i.TaskVersion, &i.BatchNo, &i.Mark, &i.Start, &i.End, &i.Old, &i.Batch)
 }
 
+// savedAtOnce is how many items one transaction stores.
+const savedAtOnce = 2000
+
 // SaveCampaign stores a campaign with its items, in their order, and gives it its id. While the items are being written
 // nobody sees it; one that is left in the middle is forgotten like an old preview.
 func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign, e *capri.CampaignEstimate, items []capri.CampaignItem, note func(*Tx) error) error {
@@ -62,30 +66,42 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 		return err
 	}
 	c.ID, c.Items, c.Who, c.State = capri.CampaignID(id), len(items), who, capri.CampaignPlanning
-	parts := chunks(items, 10*itemChunk)
+	parts := chunks(items, savedAtOnce)
 	if len(parts) == 0 {
 		parts = append(parts, nil)
 	}
-	for n, part := range parts {
-		err := s.Write(ctx, "save a campaign", who, func(tx *Tx) error {
+	last := len(parts) - 1
+	save := func(n int) error {
+		return s.Write(ctx, "save a campaign", who, func(tx *Tx) error {
 			if n == 0 {
 				c.CreatedAt = tx.Now
 				if err := errors.Join(tx.insertCampaign(c), tx.estimate(c, e)); err != nil {
 					return err
 				}
 			}
-			if err := tx.insertItems(c.ID, n*10*itemChunk, part); err != nil {
+			if err := tx.insertItems(c.ID, n*savedAtOnce, parts[n]); err != nil || n < last {
 				return err
-			}
-			if n < len(parts)-1 {
-				return nil
 			}
 			if _, err := tx.exec(sq.Update("campaign").Set("state", int(capri.CampaignPreviewed)).Where(sq.Eq{"id": id})); err != nil {
 				return err
 			}
 			return note(tx)
 		})
-		if err != nil {
+	}
+	// The first part makes the campaign and the last one shows it; those between are written beside each other.
+	if err := save(0); err != nil {
+		return err
+	}
+	if last > 0 {
+		var eg errgroup.Group
+		eg.SetLimit(s.d.Writers)
+		for n := 1; n < last; n++ {
+			eg.Go(func() error { return save(n) })
+		}
+		if err := eg.Wait(); err != nil {
+			return err
+		}
+		if err := save(last); err != nil {
 			return err
 		}
 	}
