@@ -26,8 +26,8 @@ type ColdStartRequest struct {
 	Pace    `json:"-"`
 }
 
-// ColdStart makes the batches of a range, of one period or of several at once, by today's definitions and their validity: `enabled` is asked of now and
-// not of then. What has not finished is left alone, and admins are told of it.
+// ColdStart makes the batches of a range, of one period or of several at once, by today's definitions and their validity:
+// `enabled` is asked of now and not of then. What has not finished is left alone, and admins are told of it.
 //
 // Nothing of a cold start can begin before what it waits for in the same cold start: conditions name the parent's
 // batch_no and begin unmet, so a child that is there first just waits. And of batch_nos that run again, parents

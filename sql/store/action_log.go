@@ -282,7 +282,7 @@ func (s *Store) Actions(ctx context.Context, f ActionFilter) ([]Action, error) {
 		a.Before, a.After = before.String, after.String
 		return err
 	})
-	return all, s.fault("read the action log", err)
+	return all, s.fault("read the log of actions", err)
 }
 
 func actions(f ActionFilter) sq.SelectBuilder {

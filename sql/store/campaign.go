@@ -32,9 +32,9 @@ const itemChunk = 500
 var campaignColumns = []string{"id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "kill_running",
 	"refused", "message", "created_at", "started_at", "released_at", "finished_at"}
 
-func scanCampaign(r *sql.Rows) (c capri.Campaign, err error) {
-	err = r.Scan(&c.ID, &c.Kind, &c.State, &c.Target, &c.Request, &c.Who, &c.Reason, &c.Limit, &c.NewestFirst, &c.Items, &c.Minutes, &c.Unknown, &c.KillRunning,
-		&c.Refused, &c.Message, &c.CreatedAt, instant{&c.StartedAt}, instant{&c.ReleasedAt}, instant{&c.FinishedAt})
+func scanCampaign(r *sql.Rows, more ...any) (c capri.Campaign, err error) {
+	err = r.Scan(append([]any{&c.ID, &c.Kind, &c.State, &c.Target, &c.Request, &c.Who, &c.Reason, &c.Limit, &c.NewestFirst, &c.Items, &c.Minutes, &c.Unknown, &c.KillRunning,
+		&c.Refused, &c.Message, &c.CreatedAt, instant{&c.StartedAt}, instant{&c.ReleasedAt}, instant{&c.FinishedAt}}, more...)...)
 	return c, err
 }
 
@@ -75,7 +75,7 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 		return s.Write(ctx, "save a campaign", who, func(tx *Tx) error {
 			if n == 0 {
 				c.CreatedAt = tx.Now
-				if err := errors.Join(tx.insertCampaign(c), tx.estimate(c, e)); err != nil {
+				if err := tx.insertCampaign(c, e); err != nil {
 					return err
 				}
 			}
@@ -112,9 +112,13 @@ func (s *Store) SaveCampaign(ctx context.Context, who string, c *capri.Campaign,
 	return nil
 }
 
-func (tx *Tx) insertCampaign(c *capri.Campaign) error {
-	_, err := tx.exec(sq.Insert("campaign").Columns("id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "message", "created_at").
-		Values(int64(c.ID), int(c.Kind), int(c.State), cut(c.Target, 255), c.Request, cut(c.Who, 190), cut(c.Reason, 1000), c.Limit, bit(c.NewestFirst), c.Items, c.Minutes, c.Unknown, "", int64(c.CreatedAt)))
+func (tx *Tx) insertCampaign(c *capri.Campaign, e *capri.CampaignEstimate) error {
+	estimate, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(sq.Insert("campaign").Columns("id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "estimate", "message", "created_at").
+		Values(int64(c.ID), int(c.Kind), int(c.State), cut(c.Target, 255), c.Request, cut(c.Who, 190), cut(c.Reason, 1000), c.Limit, bit(c.NewestFirst), c.Items, c.Minutes, c.Unknown, string(estimate), "", int64(c.CreatedAt)))
 	return err
 }
 
@@ -131,10 +135,6 @@ func (tx *Tx) EstimateCampaign(c *capri.Campaign, e *capri.CampaignEstimate, n i
 	if left != n {
 		return capri.Conflict("somebody else has changed campaign %d at this moment: look at it again", c.ID)
 	}
-	return tx.estimate(c, e)
-}
-
-func (tx *Tx) estimate(c *capri.Campaign, e *capri.CampaignEstimate) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -1170,10 +1170,8 @@ func (s *Store) HoldingCampaigns(ctx context.Context, ids []capri.BatchID) (map[
 	out := map[capri.BatchID]capri.Campaign{}
 	for _, part := range chunks(ids, s.d.ChunkRows) {
 		err := query(ctx, s.read, holdingQuery(part), func(r *sql.Rows) error {
-			var c capri.Campaign
 			var id capri.BatchID
-			err := r.Scan(&c.ID, &c.Kind, &c.State, &c.Target, &c.Request, &c.Who, &c.Reason, &c.Limit, &c.NewestFirst, &c.Items, &c.Minutes, &c.Unknown, &c.KillRunning,
-				&c.Refused, &c.Message, &c.CreatedAt, instant{&c.StartedAt}, instant{&c.ReleasedAt}, instant{&c.FinishedAt}, &id)
+			c, err := scanCampaign(r, &id)
 			out[id] = c
 			return err
 		})
