@@ -136,9 +136,7 @@ func (u *turn) step(ctx context.Context) error {
 	case capri.CampaignPaused:
 		err = u.repeat("held_back", func() (int, error) { return u.store.HoldItems(ctx, u.t.Lease, u.c, true) })
 	case capri.CampaignCancelling:
-		if err = u.repeat("undone", func() (int, error) { return u.store.UndoItems(ctx, u.t.Lease, u.c) }); err == nil && u.c.KillRunning {
-			err = u.repeat("killed", func() (int, error) { return u.store.KillItems(ctx, u.t.Lease, u.c) })
-		}
+		err = u.cancel(ctx)
 	}
 	if err != nil || u.chunks <= 0 {
 		return err
@@ -151,6 +149,22 @@ func (u *turn) step(ctx context.Context) error {
 		return err
 	}
 	return u.close(ctx)
+}
+
+// cancel undoes from the last item to the first. What it has passed when it comes back to waiting is the next turn's.
+func (u *turn) cancel(ctx context.Context) error {
+	before, after := u.c.Items, -1
+	err := u.repeat("undone", func() (n int, err error) {
+		n, before, err = u.store.UndoItems(ctx, u.t.Lease, u.c, before)
+		return n, err
+	})
+	if err != nil || !u.c.KillRunning {
+		return err
+	}
+	return u.repeat("killed", func() (n int, err error) {
+		n, after, err = u.store.KillItems(ctx, u.t.Lease, u.c, after)
+		return n, err
+	})
 }
 
 // repeat takes a step of some hundred items until there is nothing left for it.

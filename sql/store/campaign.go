@@ -950,35 +950,37 @@ func holdQuery(id capri.CampaignID, all bool) sq.SelectBuilder {
 		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemReleased)}).Where(which).OrderBy("i.place", "i.seq").Limit(uint64(itemChunk))
 }
 
+// endedAtOnce is how much of what has ended is looked for at once: each look goes over all that waits.
+const endedAtOnce = 20 * itemChunk
+
 // EndItems notes what has ended of a campaign's batches.
 func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (ended int, err error) {
+	type item struct{ seq, finish int64 }
 	for {
-		how := map[int][]int64{}
-		n := 0
-		err := query(ctx, s.read, endedQuery(c.ID), func(r *sql.Rows) error {
-			var seq int64
-			var finish int
-			err := r.Scan(&seq, &finish)
-			how[finish] = append(how[finish], seq)
-			n++
-			return err
-		})
-		if err != nil || n == 0 {
+		items, err := collect(ctx, s.read, endedQuery(c.ID), func(r *sql.Rows, i *item) error { return r.Scan(&i.seq, &i.finish) })
+		if err != nil {
 			return ended, s.fault("look for what has ended of a campaign", err)
 		}
-		err = s.WriteAs(ctx, "note what has ended of a campaign", lease, func(tx *Tx) error {
-			for finish, seqs := range how {
-				if _, err := tx.exec(sq.Update("campaign_item").SetMap(sq.Eq{"state": int(capri.ItemEnded), "active": nil, "finish_state": finish}).
-					Where(sq.Eq{"campaign_id": int64(c.ID), "state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).Where(idIn("seq", seqs))); err != nil {
-					return err
-				}
+		for _, part := range chunks(items, itemChunk) {
+			how := map[int64][]int64{}
+			for _, i := range part {
+				how[i.finish] = append(how[i.finish], i.seq)
 			}
-			return nil
-		})
-		if err != nil {
-			return ended, err
+			err := s.WriteAs(ctx, "note what has ended of a campaign", lease, func(tx *Tx) error {
+				for finish, seqs := range how {
+					if _, err := tx.exec(sq.Update("campaign_item").SetMap(sq.Eq{"state": int(capri.ItemEnded), "active": nil, "finish_state": finish}).
+						Where(sq.Eq{"campaign_id": int64(c.ID), "state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).Where(idIn("seq", seqs))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return ended, err
+			}
+			ended += len(part)
 		}
-		if ended += n; n < itemChunk {
+		if len(items) < endedAtOnce {
 			return ended, nil
 		}
 	}
@@ -987,7 +989,7 @@ func (s *Store) EndItems(ctx context.Context, lease capri.Lease, c capri.Campaig
 func endedQuery(id capri.CampaignID) sq.SelectBuilder {
 	return sq.Select("i.seq", "COALESCE(w.finish_state, a.finish_state, 0)").From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").LeftJoin(archiveTable + " a ON a.id = i.batch_id").
 		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{int(capri.ItemHeldBack), int(capri.ItemReleased)}}).
-		Where("(w.id IS NULL OR w.state = 3)").Limit(uint64(itemChunk)) // NOT EXISTS has MariaDB look at everything that waits
+		Where("(w.id IS NULL OR w.state = 3)").Limit(uint64(endedAtOnce)) // NOT EXISTS has MariaDB look at everything that waits
 }
 
 // Open counts the items of a campaign that have not ended, by state.
@@ -1005,11 +1007,13 @@ func (s *Store) OpenItems(ctx context.Context, id capri.CampaignID) (map[capri.I
 
 // UndoItems undoes the next items of a cancelled campaign that have not started, the last first: a new run ends as killed
 // and the run before it counts again, with all that rested on it; what was there before waits on by itself. What has
-// started goes on, or is killed where that was asked for. It returns how many it undid, and 0 where nothing is left to.
-func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (undone int, err error) {
-	items, err := collect(ctx, s.read, undoQuery(c.ID), scanMoved)
+// started goes on, or is killed where that was asked for. Whoever asks again says before which seq (c.Items at first), so
+// that nobody walks over what is undone. It returns how many it undid, and 0 where nothing is left to, and down to which
+// seq it looked.
+func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campaign, before int) (undone, down int, err error) {
+	items, err := collect(ctx, s.read, undoQuery(c.ID, before), scanMoved)
 	if err != nil || len(items) == 0 {
-		return 0, s.fault("look for what is to be undone", err)
+		return 0, before, s.fault("look for what is to be undone", err)
 	}
 	why := fmt.Sprintf("campaign %d was cancelled", c.ID)
 	if c.Refused {
@@ -1064,15 +1068,17 @@ func (s *Store) UndoItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		}
 		return nil
 	})
-	return undone, err
+	return undone, items[len(items)-1].Seq, err
 }
 
-// undoQuery asks for what is to be undone. What has started once is not undone, though it waits for another attempt: it may
-// have written half of its output. Nor is what somebody said is to run now, whatever is in its way.
-func undoQuery(id capri.CampaignID) sq.SelectBuilder {
+// undoable: what has started once is not undone, though it waits for another attempt: it may have written half of its
+// output. Nor is what somebody said is to run now, whatever is in its way.
+const undoable = "w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0)"
+
+func undoQuery(id capri.CampaignID, before int) sq.SelectBuilder {
 	return sq.Select(movedColumns...).From("campaign_item i").LeftJoin("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{1, 2, 3}}).
-		Where("(w.id IS NULL AND i.batch_id = 0 OR w.state IN (0, 1) AND (i.action = 4 OR w.failures + w.losses + w.run_now = 0))").OrderBy("i.seq DESC").Limit(uint64(itemChunk))
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{1, 2, 3}}).Where(sq.Lt{"i.seq": before}).
+		Where("(w.id IS NULL AND i.batch_id = 0 OR " + undoable + ")").OrderBy("i.seq DESC").Limit(uint64(itemChunk))
 }
 
 // handBack makes earlier runs count again in the places of runs that were undone, and lets the dependency service look at
@@ -1126,19 +1132,29 @@ func (tx *Tx) handBack(gone []locked, old []capri.BatchID, why string) error {
 	})
 }
 
-// KillItems asks for the end of what runs of a campaign.
-func (s *Store) KillItems(ctx context.Context, lease capri.Lease, c capri.Campaign) (asked int, err error) {
-	ids, err := s.batchIDs(ctx, sq.Select("w.id").From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
-		Where(sq.Eq{"i.campaign_id": int64(c.ID), "i.state": []int{2, 3}, "w.kill_request": 0}).Where("w.state <> 3").OrderBy("w.id").Limit(uint64(itemChunk)))
-	if err != nil || len(ids) == 0 {
-		return 0, s.fault("look for what runs of a campaign", err)
+// KillItems asks for the end of the next batches of a campaign that are not undone: those after a seq (-1: from the first).
+// It returns of how many, and up to which seq it looked.
+func (s *Store) KillItems(ctx context.Context, lease capri.Lease, c capri.Campaign, after int) (asked, up int, err error) {
+	items, err := collect(ctx, s.read, killQuery(c.ID, after), scanMoved)
+	if err != nil || len(items) == 0 {
+		return 0, after, s.fault("look for what runs of a campaign", err)
+	}
+	ids := make([]capri.BatchID, len(items))
+	for i, it := range items {
+		ids[i] = it.Batch
 	}
 	err = s.WriteAs(ctx, "kill batches of a campaign", lease, func(tx *Tx) error {
 		killed, told, err := tx.RequestKill(ids, fmt.Sprintf("campaign %d was cancelled: %s", c.ID, c.Message))
 		asked = len(killed) + len(told)
 		return err
 	})
-	return asked, err
+	return asked, items[len(items)-1].Seq, err
+}
+
+func killQuery(id capri.CampaignID, after int) sq.SelectBuilder {
+	return sq.Select(movedColumns...).From("campaign_item i").Join("task_work w ON w.id = i.batch_id").
+		Where(sq.Eq{"i.campaign_id": int64(id), "i.state": []int{2, 3}, "w.kill_request": 0}).Where(sq.Gt{"i.seq": after}).
+		Where("w.state <> 3 AND NOT (" + undoable + ")").OrderBy("i.seq").Limit(uint64(itemChunk))
 }
 
 // CloseCampaign ends a campaign of which nothing is left to do, with its report and the alert about it, if people are to

@@ -155,7 +155,7 @@ func CampaignTexts(id capri.CampaignID, now capri.Instant) map[string]sq.SelectB
 	return map[string]sq.SelectBuilder{
 		"live": liveCampaignsQuery, "to claim": itemsQuery(id, 3000, capri.ItemPlanned, runningItems), "to make": itemsQuery(id, 3000, capri.ItemClaimed, ""),
 		"differences": differencesQuery(id, 3000, 3500, 20), "released": releaseQuery(id, now, itemChunk, false), "released up to a limit": releaseQuery(id, now, itemChunk, true),
-		"in hand": inHandQuery(id), "held back": holdQuery(id, false), "held back by a pause": holdQuery(id, true), "ended": endedQuery(id), "undone": undoQuery(id),
+		"in hand": inHandQuery(id), "held back": holdQuery(id, false), "held back by a pause": holdQuery(id, true), "ended": endedQuery(id), "undone": undoQuery(id, 1500), "killed": killQuery(id, 1000),
 		"holding": holdingQuery([]capri.BatchID{1, 2, 3}),
 	}
 }

@@ -113,10 +113,10 @@ func (c *campaigner) step(rng *rand.Rand, s *store.Store) error {
 		_, err := s.HoldItems(c.ctx, c.lease, now, true)
 		return moved(err)
 	case capri.CampaignCancelling:
-		undone, err := s.UndoItems(c.ctx, c.lease, now)
+		undone, _, err := s.UndoItems(c.ctx, c.lease, now, now.Items)
 		c.note(func() { c.took["undone"] += undone })
 		if err == nil && now.KillRunning {
-			_, err = s.KillItems(c.ctx, c.lease, now)
+			_, _, err = s.KillItems(c.ctx, c.lease, now, -1)
 		}
 		if err != nil {
 			return err
