@@ -112,7 +112,7 @@ func Explain(ctx context.Context, s *store.Store, c calendar.Calendar, id capri.
 		a.Summary = notWaiting(c, b.Batch)
 		return a, nil
 	}
-	f := &finder{ctx: ctx, s: s, c: c, rows: map[capri.BatchID]store.BatchRow{id: b}, unmet: map[capri.BatchID][]store.ConditionRow{}, tasks: map[string]*capri.Task{},
+	f := &finder{ctx: ctx, s: s, c: c, rows: map[capri.BatchID]store.BatchRow{id: b}, tasks: map[string]*capri.Task{},
 		roots: map[capri.BatchID]*Cause{}, starts: map[capri.BatchID]capri.Instant{}}
 	if f.now, err = s.Now(ctx); err != nil {
 		return a, err
@@ -177,32 +177,13 @@ type finder struct {
 	campaigns map[capri.BatchID]capri.Campaign // that hold batches back
 }
 
-// gather reads the unmet conditions of the batch and of every waiting batch behind it, level by level, and then the batches.
+// gather reads the unmet conditions of the batch and of every waiting batch behind it, and then the batches.
 func (f *finder) gather(id capri.BatchID) error {
-	level := []capri.BatchID{id}
-	seen := map[capri.BatchID]bool{id: true}
-	var others []capri.BatchID
-	for n := 0; n < maxLevels && len(level) > 0; n++ {
-		unmet, err := f.s.UnmetOf(f.ctx, level)
-		if err != nil {
-			return err
-		}
-		var next []capri.BatchID
-		for _, id := range level {
-			f.unmet[id] = unmet[id]
-			for _, c := range unmet[id] {
-				if c.ParentBatchID == 0 || seen[c.ParentBatchID] || len(seen) >= maxBatches {
-					continue
-				}
-				seen[c.ParentBatchID] = true
-				others = append(others, c.ParentBatchID)
-				if c.ParentState == capri.Waiting {
-					next = append(next, c.ParentBatchID)
-				}
-			}
-		}
-		level = next
+	unmet, others, err := f.s.UnmetBehind(f.ctx, id, maxLevels, maxBatches)
+	if err != nil {
+		return err
 	}
+	f.unmet = unmet
 	rows, err := f.s.BatchesByID(f.ctx, others)
 	for id, row := range rows {
 		f.rows[id] = row

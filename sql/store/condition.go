@@ -820,6 +820,8 @@ type ConditionRow struct {
 	ParentBatchID capri.BatchID // latest run; 0: there is none. Of an input: the batch that makes the path, as far as known
 	ParentState   capri.State
 	ParentFinish  capri.FinishState
+
+	parentKinds int // which conditions that batch has, where it has not finished
 }
 
 // Succeeded tells whether the batch that the condition waits for has done so.

@@ -150,6 +150,11 @@ func BornTexts(changes []DependencyChange) (texts []sq.SelectBuilder) {
 	return append(texts, candidatesOf(changes)...)
 }
 
+// UnmetTexts are what is asked about batches that wait, level by level.
+func UnmetTexts(ids ...capri.BatchID) []sq.SelectBuilder {
+	return []sq.SelectBuilder{unmetInputsQuery(ids), unmetThirdPartyQuery(ids), unmetParentsQuery(ids), unmetGroupedQuery(ids)}
+}
+
 // CampaignTexts are the statements of which a living campaign asks one or the other each half second.
 func CampaignTexts(id capri.CampaignID, now capri.Instant) map[string]sq.SelectBuilder {
 	return map[string]sq.SelectBuilder{

@@ -203,6 +203,28 @@ func TestWhat_was_made_is_asked_about_in_few_queries_that_find_it_by_its_ids(t *
 	})
 }
 
+func TestWhat_a_batch_waits_for_is_found_by_its_key(t *testing.T) {
+	each(t, func(w *world) {
+		c := waitsForThirdParty()
+		c.Inputs, c.Parents = []capri.PathCondition{{Path: "/never"}}, []capri.ParentCondition{{TaskID: w.Task(t, nil).ID, BatchNo: "20261119"}}
+		c.Outputs = []capri.PathCondition{{Path: "/made"}}
+		w.many(c)
+		for _, ids := range [][]capri.BatchID{{500}, {500, 600, 700, 2000}} {
+			for _, q := range store.UnmetTexts(ids...) {
+				text, args, err := q.ToSql()
+				require.NoError(t, err)
+				for _, line := range w.plan(text, args) {
+					require.NotContains(t, line, "SCAN", text)
+					require.NotRegexp(t, `^\w+ ·  ·`, line, text)
+					if strings.HasPrefix(line, "d ·") || strings.HasPrefix(line, "SEARCH d ") {
+						require.Regexp(t, `PRIMARY|batch_id=\?`, line, text)
+					}
+				}
+			}
+		}
+	})
+}
+
 // Whatever else there is, a campaign's turn looks at its own items, and by key at what runs for them.
 func TestWhat_a_campaign_asks_all_the_time_is_walks_on_indexes(t *testing.T) {
 	each(t, func(w *world) {

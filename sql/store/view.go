@@ -8,7 +8,6 @@ import (
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
-	"golang.org/x/sync/errgroup"
 
 	"capri"
 )
@@ -120,23 +119,88 @@ func (s *Store) latestOf(ctx context.Context, table string, tasks []capri.TaskID
 }
 
 // UnmetOf lists the unmet conditions of many batches at once, as ConditionsOf does for one, and for a path the batch that
-// makes it, where one is known. A group of parents of which any one is enough is left out where one has succeeded.
+// makes it, where one is known. A group of parents of which any one is enough is left out where one has succeeded, and so is
+// all that does not count since somebody said "run now": kinds has none of it.
 func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
-	out := map[capri.BatchID][]ConditionRow{}
+	kinds, err := s.kindsByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	return s.unmetOf(ctx, ids, kinds)
+}
+
+// UnmetBehind is UnmetOf a batch and of every waiting batch behind it, level by level, up to so many levels and batches:
+// each that was asked about has its entry. others are all the batches that the conditions name.
+func (s *Store) UnmetBehind(ctx context.Context, id capri.BatchID, levels, batches int) (unmet map[capri.BatchID][]ConditionRow, others []capri.BatchID, err error) {
+	level := []capri.BatchID{id}
+	kinds, err := s.kindsByID(ctx, level)
+	if err != nil {
+		return nil, nil, err
+	}
+	unmet = map[capri.BatchID][]ConditionRow{}
+	seen := map[capri.BatchID]bool{id: true}
+	for n := 0; n < levels && len(level) > 0; n++ {
+		some, err := s.unmetOf(ctx, level, kinds)
+		if err != nil {
+			return nil, nil, err
+		}
+		var next []capri.BatchID
+		for _, id := range level {
+			unmet[id] = some[id]
+			for _, c := range some[id] {
+				if c.ParentBatchID == 0 || seen[c.ParentBatchID] || len(seen) >= batches {
+					continue
+				}
+				seen[c.ParentBatchID] = true
+				others = append(others, c.ParentBatchID)
+				if c.ParentState == capri.Waiting {
+					next, kinds[c.ParentBatchID] = append(next, c.ParentBatchID), c.parentKinds
+				}
+			}
+		}
+		level = next
+	}
+	return unmet, others, nil
+}
+
+func (s *Store) kindsByID(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID]int, error) {
+	kinds := make(map[capri.BatchID]int, len(ids))
 	for _, part := range chunks(ids, s.d.ChunkRows) {
-		// Side by side: a chain of parents is asked about level by level, and somebody waits for the answer.
-		kinds := make([]map[capri.BatchID][]ConditionRow, 3)
-		read, ctx := errgroup.WithContext(ctx)
-		for i, of := range []func(context.Context, []capri.BatchID) (map[capri.BatchID][]ConditionRow, error){s.unmetInputs, s.unmetThirdParty, s.unmetParents} {
-			read.Go(func() (err error) {
-				kinds[i], err = of(ctx, part)
-				return err
-			})
+		some, err := pairs[capri.BatchID, int](ctx, s.read, sq.Select("id", "kinds").From("task_work").Where(idIn("id", part)))
+		if err != nil {
+			return nil, s.fault("read which conditions batches have", err)
 		}
-		if err := read.Wait(); err != nil {
-			return nil, s.fault("read unmet conditions", err)
+		maps.Copy(kinds, some)
+	}
+	return kinds, nil
+}
+
+// unmetReads are the tables of conditions, in the order in which people read them, by the kinds that stand for them.
+var unmetReads = []struct {
+	kinds int
+	read  func(*Store, context.Context, []capri.BatchID) (map[capri.BatchID][]ConditionRow, error)
+}{
+	{kindPaths, (*Store).unmetInputs},
+	{kindThirdParty, (*Store).unmetThirdParty},
+	{kindParents, (*Store).unmetParents},
+	{kindGrouped, (*Store).unmetGrouped},
+}
+
+// unmetOf asks each table about the batches that have something there: along a chain of parents that is one.
+func (s *Store) unmetOf(ctx context.Context, ids []capri.BatchID, kinds map[capri.BatchID]int) (map[capri.BatchID][]ConditionRow, error) {
+	out := make(map[capri.BatchID][]ConditionRow, len(ids))
+	for _, of := range unmetReads {
+		var having []capri.BatchID
+		for _, id := range ids {
+			if kinds[id]&of.kinds != 0 {
+				having = append(having, id)
+			}
 		}
-		for _, rows := range kinds {
+		for _, part := range chunks(having, s.d.ChunkRows) {
+			rows, err := of.read(s, ctx, part)
+			if err != nil {
+				return nil, s.fault("read unmet conditions", err)
+			}
 			for id, list := range rows {
 				out[id] = append(out[id], list...)
 			}
@@ -145,20 +209,21 @@ func (s *Store) UnmetOf(ctx context.Context, ids []capri.BatchID) (map[capri.Bat
 	return out, s.withArchived(ctx, slices.Collect(maps.Values(out))...)
 }
 
-// stillAsked: of a batch that may run now nobody asks for conditions any more.
-const stillAsked = "NOT EXISTS (SELECT 1 FROM task_work n WHERE n.id = d.batch_id AND n.run_now = 1)"
-
-func (s *Store) unmetInputs(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
-	out := map[capri.BatchID][]ConditionRow{}
-	q := sq.Select("d.batch_id", "d.path", "d.flag", "COALESCE(w.id, 0)", "COALESCE(w.task_id, 0)", "COALESCE(w.period, 0)", "COALESCE(w.batch_no, '')", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)", "COALESCE(t.name, '')").
+// unmetInputsQuery keeps, by its plus, from the index that leads to every unmet path there is.
+func unmetInputsQuery(ids []capri.BatchID) sq.SelectBuilder {
+	return sq.Select("d.batch_id", "d.path", "d.flag", "COALESCE(w.id, 0)", "COALESCE(w.task_id, 0)", "COALESCE(w.period, 0)", "COALESCE(w.batch_no, '')", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)", "COALESCE(w.kinds, 0)", "COALESCE(t.name, '')").
 		From("task_data d").
 		LeftJoin("task_data o ON o.type = 2 AND o.state IN (0, 1) AND o.path_hash = d.path_hash AND o.path = d.path AND o.flag = d.flag AND o.batch_id <> d.batch_id").
 		LeftJoin("task_work w ON w.id = o.batch_id AND w.latest = 1").LeftJoin("task t ON t.id = w.task_id").
-		Where("d.type = 1 AND d.state = 0 AND "+stillAsked).Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq", "w.id")
-	err := query(ctx, s.read, q, func(r *sql.Rows) error {
+		Where("d.type = 1 AND +d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq", "w.id")
+}
+
+func (s *Store) unmetInputs(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	err := query(ctx, s.read, unmetInputsQuery(ids), func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "input"}
-		err := r.Scan(&id, &c.Path, &c.Flag, &c.ParentBatchID, &c.ParentTaskID, &c.Period, &c.BatchNo, &c.ParentState, &c.ParentFinish, &c.Parent)
+		err := r.Scan(&id, &c.Path, &c.Flag, &c.ParentBatchID, &c.ParentTaskID, &c.Period, &c.BatchNo, &c.ParentState, &c.ParentFinish, &c.parentKinds, &c.Parent)
 		if n := len(out[id]); n > 0 && out[id][n-1].Path == c.Path && out[id][n-1].Flag == c.Flag { // several batches make it
 			if last := &out[id][n-1]; last.ParentBatchID == 0 || last.Succeeded() {
 				*last = c
@@ -171,11 +236,15 @@ func (s *Store) unmetInputs(ctx context.Context, ids []capri.BatchID) (map[capri
 	return out, err
 }
 
+func unmetThirdPartyQuery(ids []capri.BatchID) sq.SelectBuilder {
+	return sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')", "COALESCE(i.reported_at, 0)").From("tthird_data d").
+		LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
+		Where("d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq")
+}
+
 func (s *Store) unmetThirdParty(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
 	out := map[capri.BatchID][]ConditionRow{}
-	err := query(ctx, s.read, sq.Select("d.batch_id", "d.code", "d.period", "d.batch_no", "COALESCE(i.said, '')", "COALESCE(i.reported_at, 0)").From("tthird_data d").
-		LeftJoin("tthird_item i ON i.code = d.code AND i.period = d.period AND i.batch_no = d.batch_no").
-		Where("d.state = 0 AND "+stillAsked).Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+	err := query(ctx, s.read, unmetThirdPartyQuery(ids), func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "third_party"}
 		err := r.Scan(&id, &c.Code, &c.Period, &c.BatchNo, &c.Said, &c.SaidAt)
@@ -185,18 +254,35 @@ func (s *Store) unmetThirdParty(ctx context.Context, ids []capri.BatchID) (map[c
 	return out, err
 }
 
-func (s *Store) unmetParents(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
-	out := map[capri.BatchID][]ConditionRow{}
-	err := query(ctx, s.read, sq.Select("d.batch_id", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period",
-		"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)").
+func unmetParentsQuery(ids []capri.BatchID) sq.SelectBuilder {
+	return sq.Select("d.batch_id", "d.grp", "d.policy", "d.parent_task_id", "d.parent_batch_no", "t.name", "t.output_period",
+		"COALESCE(w.id, 0)", "COALESCE(w.state, 0)", "COALESCE(w.finish_state, 0)", "COALESCE(w.kinds, 0)").
 		From("tparent_data d").Join("task t ON t.id = d.parent_task_id").
 		LeftJoin("task_work w ON w.task_id = d.parent_task_id AND w.batch_no = d.parent_batch_no AND w.latest = 1").
-		Where("d.state = 0 AND NOT (d.policy = 1 AND EXISTS (SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1)) AND "+stillAsked).
-		Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq"), func(r *sql.Rows) error {
+		Where("d.state = 0").Where(idIn("d.batch_id", ids)).OrderBy("d.batch_id", "d.seq")
+}
+
+// unmetGroupedQuery leaves out groups of which any one is enough and one has succeeded. EXISTS has MariaDB read the
+// whole table where its statistics are old.
+func unmetGroupedQuery(ids []capri.BatchID) sq.SelectBuilder {
+	return unmetParentsQuery(ids).Where("NOT (d.policy = 1 AND COALESCE((SELECT 1 FROM tparent_data m WHERE m.batch_id = d.batch_id AND m.grp = d.grp AND m.state = 1 LIMIT 1), 0) = 1)")
+}
+
+func (s *Store) unmetParents(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	return s.unmetParentsOf(ctx, unmetParentsQuery(ids))
+}
+
+func (s *Store) unmetGrouped(ctx context.Context, ids []capri.BatchID) (map[capri.BatchID][]ConditionRow, error) {
+	return s.unmetParentsOf(ctx, unmetGroupedQuery(ids))
+}
+
+func (s *Store) unmetParentsOf(ctx context.Context, q sq.SelectBuilder) (map[capri.BatchID][]ConditionRow, error) {
+	out := map[capri.BatchID][]ConditionRow{}
+	err := query(ctx, s.read, q, func(r *sql.Rows) error {
 		var id capri.BatchID
 		c := ConditionRow{Kind: "parent", Policy: string(capri.All)}
 		anyone := false
-		err := r.Scan(&id, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish)
+		err := r.Scan(&id, &c.Group, &anyone, &c.ParentTaskID, &c.BatchNo, &c.Parent, &c.Period, &c.ParentBatchID, &c.ParentState, &c.ParentFinish, &c.parentKinds)
 		if anyone {
 			c.Policy = string(capri.Anyone)
 		}
