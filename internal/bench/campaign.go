@@ -68,20 +68,19 @@ func (b *Bench) campaign(ctx context.Context, d *db) error {
 	lease := d.lease(ctx, "campaign")
 	service := campaign.New(d.store, d.cal, log)
 
-	// create is a campaign from its start until all of its batches are released, and what each part of it took.
-	create := func(p wire.CampaignPlan) (took time.Duration, parts string) {
+	// create is a campaign from its start until all of its batches are made, and until they are released as well.
+	create := func(p wire.CampaignPlan) (made time.Duration, parts string) {
 		began := time.Now()
-		open := time.Duration(0)
 		for {
 			res, err := service.Run(ctx, services.Turn{Now: capri.InstantOf(time.Now()), Lease: lease, Woken: true})
 			d.must(err)
 			if live := must(d.store.Campaign(ctx, p.ID)); live.State == capri.CampaignRefused || live.State == capri.CampaignCancelling {
 				panic("the campaign was refused: " + live.Message)
-			} else if open == 0 && live.State == capri.CampaignRunning {
-				open = time.Since(began)
+			} else if live.ReleasedAt != 0 {
+				made = live.ReleasedAt.In(time.UTC).Sub(began) // noted by the last transaction of the making
 			}
 			if len(res.Counts) == 0 {
-				return time.Since(began), fmt.Sprintf("claimed and made after %v, released after %v", open.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+				return made, fmt.Sprintf("claimed and made after %v, released after %v", made.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 			}
 		}
 	}
@@ -175,7 +174,7 @@ func (b *Bench) campaign(ctx context.Context, d *db) error {
 	for _, t := range []string{"task_work", "task_data", "tparent_data"} {
 		b.note("limit: %d rows by %s… 500 rows a statement, 4 statements a transaction", len(copies[t]), short(insertText(t, columns[t], 1)))
 	}
-	b.rate(fmt.Sprintf("rerun 20,000 until released (limit: %d conn)/%s", with, d.kind), descendants/median(ours).Seconds(), descendants/best.Seconds(), "batches/s", 0.5)
+	b.rate(fmt.Sprintf("rerun 20,000: creation (limit: %d conn)/%s", with, d.kind), descendants/median(ours).Seconds(), descendants/best.Seconds(), "batches/s", 0.5)
 
 	hours := now.Truncate(time.Hour)
 	p = ask("rerun of 10,000 batches answers", 10_000, func() (wire.CampaignPlan, error) {

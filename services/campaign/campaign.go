@@ -2,7 +2,7 @@
 // write what they want (package action); a turn brings each living campaign as far as it comes.
 //
 //	creating    claim the set, holding back what waits and killing what was to be killed
-//	            make the runs, held back, parents first; what rested on the runs before waits again
+//	            make the runs, held back; what rested on the runs before waits again
 //	            then one row releases the campaign
 //	running     note what has ended, release what may go: all, or what is ready up to the limit
 //	paused      hold back what was released and has not started
@@ -33,7 +33,7 @@ import (
 
 const (
 	// chunksATurn bounds a turn, so that its lease is asked for now and then.
-	chunksATurn = 50
+	chunksATurn = 100
 	// lookCost is what it costs to look at an item: a campaign of which nothing could be done is looked at again after as
 	// many of it as it has open items, so that a hundred thousand that wait cost a few hundredths of a core.
 	lookCost = 50 * time.Microsecond
@@ -179,37 +179,22 @@ func (u *turn) repeat(what string, step func() (int, error)) error {
 	return nil
 }
 
-// create claims the set and makes its runs. What is not as it was previewed has all of it undone.
+// create claims the set and makes its runs. That all of it is as it was previewed was proved when it was started, and is
+// proved under locks as it is made; what is not has all of it undone.
 func (u *turn) create(ctx context.Context) error {
-	for after := -1; u.chunks > 0; u.chunks-- {
-		claimed, differ, err := u.store.ClaimItems(ctx, u.t.Lease, u.c, after)
-		switch {
-		case err != nil:
-			return stopped(err)
-		case len(differ) > 0:
-			return u.refuse(ctx, Differences(differ))
-		}
-		if len(claimed) == 0 {
-			break
-		}
-		after = claimed[len(claimed)-1].Seq
-		u.counts["claimed"] += len(claimed)
-	}
-	if u.chunks <= 0 {
+	made, inTheWay, err := u.claim(ctx)
+	switch {
+	case err != nil:
+		return stopped(err)
+	case len(inTheWay) > 0:
+		return u.refuse(ctx, Differences(inTheWay))
+	case u.chunks <= 0:
 		return nil
-	}
-	made, err := u.newMaking(ctx)
-	if err != nil {
-		return err
 	}
 	waits, all, err := made.all(ctx)
 	switch {
 	case errors.Is(err, capri.ErrConflict) || errors.Is(err, capri.ErrInvalid):
-		c, again := u.store.Campaign(ctx, u.c.ID)
-		if again == nil && c.State != capri.CampaignCreating { // cancelled at this moment
-			return nil
-		}
-		return u.refuse(ctx, err.Error())
+		return u.differs(ctx, err)
 	case err != nil:
 		return err
 	case waits != 0:
@@ -219,6 +204,44 @@ func (u *turn) create(ctx context.Context) error {
 		return stopped(u.store.OpenCampaign(ctx, u.t.Lease, u.c.ID))
 	}
 	return nil
+}
+
+// claim takes the set, and reads meanwhile what it takes to make batches of it.
+func (u *turn) claim(ctx context.Context) (made *making, inTheWay []store.Difference, err error) {
+	eg, reading := errgroup.WithContext(ctx)
+	eg.Go(func() (err error) {
+		made, err = u.newMaking(reading)
+		return err
+	})
+	for after := -1; u.chunks > 0; u.chunks-- {
+		var items []capri.CampaignItem
+		if items, inTheWay, err = u.store.ClaimItems(ctx, u.t.Lease, u.c, after); err != nil || len(items) == 0 {
+			break
+		}
+		after = items[len(items)-1].Seq
+		u.counts["claimed"] += len(items)
+	}
+	return made, inTheWay, cmp.Or(err, eg.Wait())
+}
+
+// differs refuses a campaign of which something could not be made, and says what has changed where that can be seen.
+func (u *turn) differs(ctx context.Context, why error) error {
+	c, err := u.store.Campaign(ctx, u.c.ID)
+	if err != nil || c.State != capri.CampaignCreating { // cancelled at this moment
+		return err
+	}
+	from, to, _, err := u.store.ToMake(ctx, u.c.ID)
+	if err != nil {
+		return err
+	}
+	differ, err := u.store.CampaignDifferences(ctx, u.c.ID, from, to, store.DifferencesNamed)
+	switch {
+	case err != nil:
+		return err
+	case len(differ) > 0:
+		return u.refuse(ctx, Differences(differ))
+	}
+	return u.refuse(ctx, why.Error())
 }
 
 // stopped: a campaign that somebody has cancelled at this moment is no error.
@@ -256,7 +279,7 @@ type making struct {
 	*turn
 	maker  *birth.Maker
 	former *birth.Former
-	first  map[capri.TaskID]capri.Instant // of this campaign: whatever waits for a task waits for these
+	first  map[capri.TaskID]capri.Instant // that are earlier than any there was: whatever waits for a task waits for these, too
 	tasks  map[capri.TaskID]*birth.Task
 }
 
@@ -270,38 +293,76 @@ func (u *turn) newMaking(ctx context.Context) (*making, error) {
 		return nil, err
 	}
 	for id, mark := range first {
-		if r, ok := rows[id]; ok {
-			r.FirstMark = min(r.FirstMark, mark)
-			rows[id] = r
+		r, ok := rows[id]
+		if !ok || r.FirstMark <= mark {
+			delete(first, id)
+			continue
 		}
+		r.FirstMark = mark
+		rows[id] = r
 	}
 	m := birth.New(u.calendar, birth.Refs(rows))
 	return &making{u, m, birth.NewFormer(u.store, m), first, map[capri.TaskID]*birth.Task{}}, nil
 }
 
-// all makes the runs of what is claimed, one transaction after the other; while one is written the next is worked out. waits
-// is a batch that stands before the rest, and has to end.
+// makers is how many make the runs of a campaign that is not small, each a part of its own: while one writes the other works
+// out, and a server writes for both. They are not neighbours, who would wait for each other's rows.
+const (
+	makers = 2
+	small  = 500
+)
+
+// all makes the runs of what is claimed. waits is a batch that stands before the rest, and has to end.
 func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err error) {
-	eg, writing := errgroup.WithContext(ctx)
-	eg.SetLimit(1)
-	err = func() error {
-		for after := -1; m.chunks > 0; m.chunks-- {
-			var items []capri.CampaignItem
-			if items, waits, err = m.store.ToMake(writing, m.c.ID, after); err != nil || len(items) == 0 {
-				all = err == nil && waits == 0
-				return err
+	from, to, waits, err := m.store.ToMake(ctx, m.c.ID)
+	if err != nil {
+		return 0, false, err
+	}
+	parts := 1
+	if to-from > small {
+		parts = makers
+	}
+	made, left := make([]int, parts), make([]int, parts)
+	eg, ctx := errgroup.WithContext(ctx)
+	for n := range parts {
+		left[n] = m.chunks / parts
+		part := *m
+		part.tasks, part.former = map[capri.TaskID]*birth.Task{}, birth.NewFormer(m.store, m.maker)
+		eg.Go(func() error {
+			at, end := from+(to-from)*n/parts, from+(to-from)*(n+1)/parts
+			for ; left[n] > 0; left[n]-- {
+				items, err := m.store.ItemsToMake(ctx, m.c.ID, at, end)
+				if err != nil || len(items) == 0 {
+					return err
+				}
+				if err := part.write(ctx, items); err != nil {
+					return err
+				}
+				at = items[len(items)-1].Seq + 1
+				made[n] += len(items)
 			}
-			batches, first, err := m.workOut(writing, items)
-			if err != nil {
-				return err
-			}
-			eg.Go(func() error { return m.store.MakeItems(writing, m.t.Lease, m.c, items, batches, first) })
-			after = items[len(items)-1].Seq
-			m.counts["made"] += len(items)
+			return nil
+		})
+	}
+	err = eg.Wait()
+	all = waits == 0 && !slices.Contains(left, 0)
+	m.chunks = 0
+	for n := range parts {
+		m.chunks += left[n]
+		if made[n] > 0 {
+			m.counts["made"] += made[n]
 		}
-		return nil
-	}()
-	return waits, all, cmp.Or(eg.Wait(), err)
+	}
+	return waits, all, err
+}
+
+// write works out the runs of items, and makes them in one transaction.
+func (m *making) write(ctx context.Context, items []capri.CampaignItem) error {
+	batches, first, err := m.workOut(ctx, items)
+	if err != nil {
+		return err
+	}
+	return m.store.MakeItems(ctx, m.t.Lease, m.c, items, batches, first)
 }
 
 // workOut gives the batches of items, and the tasks that have none earlier by their marks.

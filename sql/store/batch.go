@@ -220,6 +220,12 @@ type Again struct {
 // hands over latest, and what rested on its success waits again. capri.ErrConflict says what is in the way. A run's number
 // is one more than any there was: the run that counts need not be the newest, where a newer one was undone.
 func (tx *Tx) NewRuns(again []Again, fresh []*capri.NewBatch) error {
+	return tx.newRuns(again, fresh, tx.s.d.ForShare)
+}
+
+// newRuns is NewRuns; lock says how what rested on the old runs is read. Whoever may have read something in its transaction
+// before the old runs' rows were locked has a snapshot from before, and has to lock to see what has been met since.
+func (tx *Tx) newRuns(again []Again, fresh []*capri.NewBatch, lock string) error {
 	olds := make([]capri.BatchID, len(again))
 	nexts := make([]*capri.NewBatch, len(again))
 	next := make(map[capri.BatchID]*capri.NewBatch, len(again))
@@ -263,7 +269,7 @@ func (tx *Tx) NewRuns(again []Again, fresh []*capri.NewBatch) error {
 		}
 		return err
 	}
-	return tx.revokeRuns(rows, nexts, fresh)
+	return tx.revokeRuns(rows, nexts, fresh, lock)
 }
 
 // numberRuns gives the next runs their numbers. Whoever makes or undoes a run of these batch_nos holds the rows that are

@@ -29,6 +29,9 @@ import (
 // itemChunk is how many items one transaction moves; a quick one keeps SQLite's single writer free for others.
 const itemChunk = 500
 
+// claimedAtOnce is how many are claimed in one: mostly nothing but their own rows changes.
+const claimedAtOnce = 2000
+
 var campaignColumns = []string{"id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "kill_running",
 	"refused", "message", "created_at", "started_at", "released_at", "finished_at"}
 
@@ -281,9 +284,12 @@ type Difference struct {
 // CampaignDifferences compares what was previewed with what is, for the items in [from, to), and gives at most limit
 // differences.
 func (s *Store) CampaignDifferences(ctx context.Context, id capri.CampaignID, from, to, limit int) ([]Difference, error) {
-	out, err := differences(ctx, s.read, id, from, to, limit)
+	out, err := collect(ctx, s.read, differencesQuery(id, from, to, limit), scanDifference)
 	return out, s.fault("compare a campaign with its preview", err)
 }
+
+// DifferencesNamed is how many differences a refusal names.
+const DifferencesNamed = 20
 
 func differencesQuery(id capri.CampaignID, first, end, limit int) sq.SelectBuilder {
 	// The archive is asked about what task_work does not have, and about nothing else.
@@ -298,40 +304,34 @@ func differencesQuery(id capri.CampaignID, first, end, limit int) sq.SelectBuild
 		OrderBy("i.seq").Limit(uint64(limit))
 }
 
-func differences(ctx context.Context, from querier, id capri.CampaignID, first, end, limit int) ([]Difference, error) {
-	var out []Difference
-	err := query(ctx, from, differencesQuery(id, first, end, limit), func(r *sql.Rows) error {
-		var d Difference
-		var version int
-		var enabled bool
-		var deleted capri.Instant
-		var batch capri.BatchID
-		var state capri.State
-		var other capri.CampaignID
-		var err error
-		if d.Item, err = scanItem(r, &d.Task, &version, &enabled, instant{&deleted}, &batch, &state, &other); err != nil {
-			return err
-		}
-		switch {
-		case deleted != 0:
-			d.What = "its task was deleted"
-		case !enabled:
-			d.What = "its task was disabled"
-		case version != d.Item.TaskVersion:
-			d.What = fmt.Sprintf("its task was edited: version %d then, %d now", d.Item.TaskVersion, version)
-		case other != 0:
-			d.What = fmt.Sprintf("campaign %d is about to run it, or does", other)
-		case d.Item.Old == 0:
-			d.What = fmt.Sprintf("there was no batch, and now there is batch %d", batch)
-		case batch != d.Item.Old:
-			d.What = fmt.Sprintf("batch %d counted then, batch %d does now", d.Item.Old, batch)
-		default:
-			d.What = fmt.Sprintf("batch %d was %s, and is %s now", batch, d.Item.OldState, state)
-		}
-		out = append(out, d)
-		return nil
-	})
-	return out, err
+func scanDifference(r *sql.Rows, d *Difference) error {
+	var version int
+	var enabled bool
+	var deleted capri.Instant
+	var batch capri.BatchID
+	var state capri.State
+	var other capri.CampaignID
+	var err error
+	if d.Item, err = scanItem(r, &d.Task, &version, &enabled, instant{&deleted}, &batch, &state, &other); err != nil {
+		return err
+	}
+	switch {
+	case deleted != 0:
+		d.What = "its task was deleted"
+	case !enabled:
+		d.What = "its task was disabled"
+	case version != d.Item.TaskVersion:
+		d.What = fmt.Sprintf("its task was edited: version %d then, %d now", d.Item.TaskVersion, version)
+	case other != 0:
+		d.What = fmt.Sprintf("campaign %d is about to run it, or does", other)
+	case d.Item.Old == 0:
+		d.What = fmt.Sprintf("there was no batch, and now there is batch %d", batch)
+	case batch != d.Item.Old:
+		d.What = fmt.Sprintf("batch %d counted then, batch %d does now", d.Item.Old, batch)
+	default:
+		d.What = fmt.Sprintf("batch %d was %s, and is %s now", batch, d.Item.OldState, state)
+	}
+	return nil
 }
 
 // stillHas is the comparison of items that are in the way of other campaigns: claimed, or held back. What was released is
@@ -429,8 +429,18 @@ func (s *Store) LatestRunsOf(ctx context.Context, keys []LatestKey) (map[LatestK
 
 // lockCampaign reads a campaign for change and proves that it is in one of some states.
 func (tx *Tx) lockCampaign(id capri.CampaignID, states ...capri.CampaignState) (c capri.Campaign, err error) {
+	return tx.campaignIn(id, tx.s.d.ForUpdate, states)
+}
+
+// keepCampaign proves that a campaign is in a state, and stays there until commit. Others may do the same beside it.
+func (tx *Tx) keepCampaign(id capri.CampaignID, state capri.CampaignState) error {
+	_, err := tx.campaignIn(id, tx.s.d.ForShare, []capri.CampaignState{state})
+	return err
+}
+
+func (tx *Tx) campaignIn(id capri.CampaignID, lock string, states []capri.CampaignState) (c capri.Campaign, err error) {
 	found := false
-	err = tx.query(sq.Select(campaignColumns...).From("campaign").Where(sq.Eq{"id": int64(id)}).Where("state > 0").Suffix(tx.s.d.ForUpdate), func(r *sql.Rows) (err error) {
+	err = tx.query(sq.Select(campaignColumns...).From("campaign").Where(sq.Eq{"id": int64(id)}).Where("state > 0").Suffix(lock), func(r *sql.Rows) (err error) {
 		found = true
 		c, err = scanCampaign(r)
 		return err
@@ -522,13 +532,13 @@ func (tx *Tx) DropItems(id capri.CampaignID, task capri.TaskID, name string, nos
 
 // items reads the next items of a campaign in a state, in their order: those after a seq, so that nobody walks over what is
 // done.
-func (s *Store) items(ctx context.Context, id capri.CampaignID, after int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
-	out, err := collect(ctx, s.read, itemsQuery(id, after, state, where), scanMoved)
+func (s *Store) items(ctx context.Context, id capri.CampaignID, after, n int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
+	out, err := collect(ctx, s.read, itemsQuery(id, after, n, state, where), scanMoved)
 	return out, s.fault("read the items of a campaign", err)
 }
 
-func itemsQuery(id capri.CampaignID, after int, state capri.ItemState, where string) sq.SelectBuilder {
-	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where(sq.Gt{"i.seq": after}).OrderBy("i.seq").Limit(uint64(itemChunk))
+func itemsQuery(id capri.CampaignID, after, n int, state capri.ItemState, where string) sq.SelectBuilder {
+	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where(sq.Gt{"i.seq": after}).OrderBy("i.seq").Limit(uint64(n))
 	if where != "" {
 		q = q.Where(where)
 	}
@@ -537,8 +547,12 @@ func itemsQuery(id capri.CampaignID, after int, state capri.ItemState, where str
 
 // moveItems is the comparison under which items change; errItemsMoved says that somebody was there before.
 func (tx *Tx) moveItems(id capri.CampaignID, items []capri.CampaignItem, from capri.ItemState, set sq.Eq) error {
-	for _, part := range chunks(items, tx.s.d.ChunkRows) {
-		n, err := tx.exec(sq.Update("campaign_item").SetMap(set).Where(sq.Eq{"campaign_id": int64(id), "state": int(from)}).Where(seqIn(part)))
+	most := tx.s.d.ChunkRows
+	if inRow(items) {
+		most = len(items)
+	}
+	for _, part := range chunks(items, most) {
+		n, err := tx.exec(sq.Update("campaign_item" + tx.s.d.ByKey).SetMap(set).Where(sq.Eq{"campaign_id": int64(id), "state": int(from)}).Where(seqIn(part)))
 		if err != nil {
 			return err
 		}
@@ -577,9 +591,9 @@ const placeWeight = 1_000_000_000_000_000
 
 // ClaimItems takes the next items of a campaign for it alone: nothing of them starts any more. What has not started is
 // held back, what is to be killed first is killed. Whoever asks again says after which seq: -1 at first. It returns those
-// that it took, or what is not as it was previewed, and then it took none.
+// that it took, or what is in its way, and then it took none. That the rest is as it was previewed is proved as it is made.
 func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campaign, after int) (claimed []capri.CampaignItem, differ []Difference, err error) {
-	items, err := s.items(ctx, c.ID, after, capri.ItemPlanned, runningItems)
+	items, err := s.items(ctx, c.ID, after, claimedAtOnce, capri.ItemPlanned, runningItems)
 	if err != nil || len(items) == 0 {
 		return nil, nil, err
 	}
@@ -624,10 +638,6 @@ func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campa
 		if len(differ) > 0 {
 			return errItemsMoved
 		}
-		// What it writes is compared before: this transaction's own claims are not in the way of itself.
-		if differ, err = differences(ctx, tx.tx, c.ID, items[0].Seq, items[len(items)-1].Seq+1, 20); err != nil || len(differ) > 0 {
-			return errors.Join(err, errItemsMoved)
-		}
 		err = tx.moveItems(c.ID, items, capri.ItemPlanned, sq.Eq{"state": int(capri.ItemClaimed), "active": 1, "place": sq.Expr(place, placeWeight)})
 		if err != nil {
 			return err
@@ -650,7 +660,10 @@ func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campa
 	case len(differ) > 0:
 		return nil, differ, nil
 	case s.d.IsDuplicate(err):
-		return nil, []Difference{{Item: items[0], What: "another campaign has claimed a batch of it at this moment"}}, nil
+		if differ, err = s.CampaignDifferences(ctx, c.ID, items[0].Seq, items[len(items)-1].Seq+1, DifferencesNamed); err == nil && len(differ) == 0 {
+			differ = []Difference{{Item: items[0], What: "another campaign has claimed a batch of it at this moment"}}
+		}
+		return nil, differ, err
 	case err != nil && !errors.Is(err, errItemsMoved): // moved: our own commit had got through, and its answer had not
 		return nil, nil, err
 	}
@@ -710,32 +723,20 @@ func (tx *Tx) killLocked(rows []locked, why string) error {
 		change{set: sq.Eq{"kill_request": 1}, why: why})
 }
 
-// ToMake reads the next items whose runs do not exist yet, in their order, after a seq (-1: from the first). waits names a
-// batch that has to end before: what it stands before is not made before it.
-func (s *Store) ToMake(ctx context.Context, id capri.CampaignID, after int) (items []capri.CampaignItem, waits capri.BatchID, err error) {
-	items, err = s.items(ctx, id, after, capri.ItemClaimed, "")
-	if err != nil {
-		return nil, 0, err
+// ToMake bounds the items of a campaign whose runs do not exist yet: they are in [from, to). waits names a batch that has to
+// end before: what it stands before is not made before it.
+func (s *Store) ToMake(ctx context.Context, id capri.CampaignID) (from, to int, waits capri.BatchID, err error) {
+	claimed := sq.Select().From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(capri.ItemClaimed)})
+	if _, err = one(ctx, s.read, claimed.Columns("COALESCE(MIN(i.seq), 0)", "COALESCE(MAX(i.seq) + 1, 0)"), &from, &to); err == nil {
+		_, err = one(ctx, s.read, claimed.Columns("i.seq", "w.id").Join("task_work w ON w.id = i.old_batch_id").
+			Where(sq.Eq{"i.action": int(capri.ItemKillFirst)}).Where("w.state <> 3").OrderBy("i.seq").Limit(1), &to, &waits)
 	}
-	var killed []capri.BatchID
-	for _, it := range items {
-		if it.Action == capri.ItemKillFirst {
-			killed = append(killed, it.Old)
-		}
-	}
-	if len(killed) == 0 {
-		return items, 0, nil
-	}
-	rows, err := s.BatchesByID(ctx, killed)
-	if err != nil {
-		return nil, 0, err
-	}
-	for i, it := range items {
-		if it.Action == capri.ItemKillFirst && rows[it.Old].State != capri.Finished {
-			return items[:i], it.Old, nil
-		}
-	}
-	return items, 0, nil
+	return from, to, waits, s.fault("look for what a campaign makes", err)
+}
+
+// ItemsToMake reads the next of the items that ToMake bounds.
+func (s *Store) ItemsToMake(ctx context.Context, id capri.CampaignID, from, to int) ([]capri.CampaignItem, error) {
+	return s.items(ctx, id, from-1, itemChunk, capri.ItemClaimed, fmt.Sprintf("i.seq < %d", to))
 }
 
 // FirstMarks are the earliest marks of the batches that a campaign makes, by task: what is made from now on waits for them.
@@ -762,7 +763,7 @@ func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		b.ID, b.HeldBack = id+capri.BatchID(i), true
 	}
 	err = s.WriteAs(ctx, "make the batches of a campaign", lease, func(tx *Tx) error {
-		if _, err := tx.lockCampaign(c.ID, capri.CampaignCreating); err != nil {
+		if err := tx.keepCampaign(c.ID, capri.CampaignCreating); err != nil {
 			return err
 		}
 		if err := tx.moveItems(c.ID, items, capri.ItemClaimed, sq.Eq{"state": int(capri.ItemHeldBack), "batch_id": batchBySeq(items, batches)}); err != nil {
@@ -780,7 +781,9 @@ func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		if err := tx.refuseArchived(fresh); err != nil {
 			return capri.Conflict("%v", err)
 		}
-		if err := tx.NewRuns(again, fresh); err != nil {
+		// All that was read here until now was locked, so the snapshot begins when the old runs are. A lock would wait for
+		// the children that are being made of another part of the campaign, and they for this one's.
+		if err := tx.newRuns(again, fresh, ""); err != nil {
 			return err
 		}
 		for _, mark := range slices.Sorted(maps.Keys(first)) {

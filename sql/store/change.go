@@ -42,8 +42,14 @@ func (r locked) notStarted() bool {
 	return r.State < capri.Running || (r.State == capri.Running && !r.Started)
 }
 
+// sqlNotStarted is the same, asked of rows.
+const sqlNotStarted = "(state IN (0, 1) OR state = 2 AND start_time IS NULL)"
+
 // lock reads batches for change, ids ascending so that two transactions never wait for each other in a ring.
-func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
+func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) { return tx.lockThose(ids, nil) }
+
+// lockThose is lock for those that meet a condition.
+func (tx *Tx) lockThose(ids []capri.BatchID, meet sq.Sqlizer) ([]locked, error) {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -51,7 +57,7 @@ func (tx *Tx) lock(ids []capri.BatchID) ([]locked, error) {
 	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
 		err := tx.query(sq.Select("id", "task_id", "task_version", "batch_no", "latest", "state", "finish_state", "unmet", "kinds", "held", "kill_request",
 			"node", "attempt", "start_time", "failures", "rejections", "losses", "run_now").From("task_work").
-			Where(idIn("id", part)).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
+			Where(idIn("id", part)).Where(meet).OrderBy("id").Suffix(tx.s.d.ForUpdate), func(rs *sql.Rows) error {
 			var r locked
 			var latest sql.NullInt64
 			var start capri.Instant

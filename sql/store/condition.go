@@ -369,9 +369,9 @@ func (tx *Tx) lookAgain(rows []locked) error {
 // revokeRuns makes what rested on the success of runs wait again: children of their batch_nos, and batches that read a
 // path that they, or the runs which take their places, produce. fresh are first runs: who reads what they will produce has
 // read something older. Only batches whose job has not started; what runs already has read what it read (see proveAgain).
-// The old runs' rows are locked, so nobody meets any more of them until commit; the reads lock too, because an older
-// snapshot of this transaction need not show those that were met just before.
-func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
+// The old runs' rows are locked, so nobody meets any more of them until commit; the reads lock too (lock, see newRuns),
+// because an older snapshot of this transaction need not show those that were met just before.
+func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch, lock string) error {
 	parents := chunks(olds, manyKeys)
 	children := make([][]capri.BatchID, len(parents))
 	of := func(olds []locked) sq.Or { return keysIn("parent_task_id", "parent_batch_no", olds) }
@@ -379,7 +379,7 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
 	var hashes []int64
 	for i, part := range parents {
 		var err error
-		if children[i], err = tx.ids(sq.Select("batch_id").From("tparent_data").Where("state = 1").Where(of(part)).Suffix(tx.s.d.ForShare)); err != nil {
+		if children[i], err = tx.ids(sq.Select("batch_id").From("tparent_data").Where("state = 1").Where(of(part)).Suffix(lock)); err != nil {
 			return err
 		}
 		all = append(all, children[i]...)
@@ -404,11 +404,14 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
 		}
 		all = append(all, readers...)
 	}
-	rows, err := tx.lock(all)
+	all, err := tx.notEnded(all)
 	if err != nil {
 		return err
 	}
-	rows = slices.DeleteFunc(rows, func(r locked) bool { return !r.notStarted() })
+	rows, err := tx.lockThose(all, sq.Expr(sqlNotStarted))
+	if err != nil {
+		return err
+	}
 	waits := make(map[capri.BatchID]bool, len(rows))
 	for _, r := range rows {
 		waits[r.ID] = true
@@ -433,6 +436,24 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch) error {
 		why = fmt.Sprintf("batch_no %s of a parent runs again", olds[0].BatchNo)
 	}
 	return tx.waitAgain(rows, why)
+}
+
+// notEnded leaves out batches that have ended: most of what once rested on a run has, will never wait again, and need not be
+// locked to know it. Those that this transaction's snapshot does not have are kept.
+func (tx *Tx) notEnded(ids []capri.BatchID) ([]capri.BatchID, error) {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	ended := map[capri.BatchID]bool{}
+	for _, part := range chunks(ids, tx.s.d.ChunkRows) {
+		some, err := tx.ids(sq.Select("id").From("task_work" + tx.s.d.ByKey).Where(idIn("id", part)).Where(sq.Eq{"state": int(capri.Finished)}))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range some {
+			ended[id] = true
+		}
+	}
+	return slices.DeleteFunc(ids, func(id capri.BatchID) bool { return ended[id] }), nil
 }
 
 func (tx *Tx) hashes(q sq.SelectBuilder) ([]int64, error) {

@@ -176,14 +176,16 @@ func (c *campaigner) create(s *store.Store, now capri.Campaign) error {
 	case len(claimed) > 0:
 		return nil
 	}
-	items, waits, err := s.ToMake(c.ctx, c.id, -1)
+	from, to, waits, err := s.ToMake(c.ctx, c.id)
 	switch {
 	case err != nil:
 		return err
-	case len(items) == 0 && waits == 0:
+	case from == to && waits == 0:
 		return moved(s.OpenCampaign(c.ctx, c.lease, c.id))
-	case len(items) == 0:
-		return nil
+	}
+	items, err := s.ItemsToMake(c.ctx, c.id, from, to)
+	if err != nil || len(items) == 0 {
+		return err
 	}
 	var made []*capri.NewBatch
 	for _, it := range items {
