@@ -319,7 +319,7 @@ func (s *Store) HeldSince(ctx context.Context, ids []capri.BatchID) (map[capri.B
 // ReadyBefore counts the ready batches that dispatch looks at before one, up to most.
 func (s *Store) ReadyBefore(ctx context.Context, now, latest capri.Instant, b capri.Batch, most int) (int, error) {
 	n := 0
-	q := readyQuery(now, latest, ReadyAfter{}, most).Where("(w.priority < ? OR (w.priority = ? AND (w.schedule_time < ? OR (w.schedule_time = ? AND w.id < ?))))",
+	q := readyQuery(now, latest, ReadyAfter{}, most).RemoveColumns().Columns("1").Where("(w.priority < ? OR (w.priority = ? AND (w.schedule_time < ? OR (w.schedule_time = ? AND w.id < ?))))",
 		b.Priority, b.Priority, int64(b.ScheduleTime), int64(b.ScheduleTime), int64(b.ID))
 	_, err := one(ctx, s.read, sq.Select("COUNT(*)").FromSelect(q, "ahead"), &n)
 	return n, s.fault("count what is ready before a batch", err)
