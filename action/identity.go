@@ -155,7 +155,7 @@ func (a *Actions) CreateToken(ctx context.Context, who string, c store.Credentia
 	if by.Kind != auth.User || by.Session == 0 {
 		return "", c, capri.Forbidden("tokens are made by people who are logged in")
 	}
-	if !personForm.MatchString(c.Name) {
+	if !isPerson(c.Name) {
 		return "", c, capri.Invalid("name", c.Name, personRule)
 	}
 	if c.Scopes, err = checkScopes(c.Scopes); err != nil {
@@ -293,7 +293,7 @@ func (a *Actions) checkEnd(ctx context.Context, at capri.Instant) error {
 
 // checkApp checks what people say of an app. An app whose owner is named is of his department, unless another one is named.
 func (a *Actions) checkApp(ctx context.Context, app *store.App) error {
-	if !personForm.MatchString(app.Name) {
+	if !isPerson(app.Name) {
 		return capri.Invalid("name", app.Name, personRule)
 	}
 	if _, err := auth.ParseRole(app.Role); err != nil {

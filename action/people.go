@@ -4,26 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net/mail"
-	"regexp"
 	"slices"
 
 	"capri"
 	"capri/alerting/duty"
 	"capri/auth"
-	"capri/definition"
 	"capri/sql/store"
 )
 
-var (
-	personForm  = definition.NewWord(`[\p{L}\p{N}_.@-]`)
-	accountForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
-)
+func isPerson(s string) bool { return capri.IsName(s, "_.@-") }
 
 const personRule = "1 to 128 letters of any script, digits, _ . @ -"
 
 // SaveUser makes or changes a user.
 func (a *Actions) SaveUser(ctx context.Context, who string, u store.User) error {
-	if !personForm.MatchString(u.Name) {
+	if !isPerson(u.Name) {
 		return capri.Invalid("name", u.Name, personRule)
 	}
 	if u.Mail != "" {
@@ -94,7 +89,7 @@ func (a *Actions) DeleteUser(ctx context.Context, who, name string) error {
 
 // SaveDepartment makes or changes a department.
 func (a *Actions) SaveDepartment(ctx context.Context, who string, d store.Department) error {
-	if !personForm.MatchString(d.Name) {
+	if !isPerson(d.Name) {
 		return capri.Invalid("name", d.Name, personRule)
 	}
 	return a.logged(ctx, who, "department_set", d.Name, d.Title, func(tx *store.Tx) error { return tx.SaveDepartment(d) })
@@ -128,7 +123,7 @@ func (a *Actions) DeleteDepartment(ctx context.Context, who, name string) error 
 // GrantAccount lets the jobs of a user, or of a department's people, run as a system account.
 func (a *Actions) GrantAccount(ctx context.Context, who string, g store.AccountGrant) error {
 	switch {
-	case !accountForm.MatchString(g.Account):
+	case !capri.IsAccount(g.Account):
 		return capri.Invalid("account", g.Account, "the name of a system account")
 	case g.Account == "root":
 		return capri.Invalid("account", g.Account, "another account: no job ever runs as root")

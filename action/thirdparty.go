@@ -11,14 +11,11 @@ import (
 	"capri/wake"
 )
 
-// codeForm is what a task file allows as a third party's code.
-var codeForm = definition.NewWord(`[\p{L}\p{N}_.:/-]`)
-
 // ReportThirdParty takes what a third party says of one interval: ready, fail or withdraw. A code that no task
 // waits for is taken too: the datum may be there before the task is.
 func (a *Actions) ReportThirdParty(ctx context.Context, who, code string, p capri.Period, no capri.BatchNo, said, reason string) error {
 	switch {
-	case !codeForm.MatchString(code):
+	case !definition.IsCode(code):
 		return capri.Invalid("code", code, "1 to 128 letters, digits, _ . : / -")
 	case !slices.Contains([]string{"ready", "fail", "withdraw"}, said):
 		return capri.Invalid("said", said, "ready, fail or withdraw")

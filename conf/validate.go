@@ -79,7 +79,7 @@ func (c *Config) validate(bad map[string]*capri.FieldError) {
 	c.validateLease(check, bad)
 
 	// Never root (design §8): a job without an account must not become the machine's master.
-	check(accountName.MatchString(c.Worker.DefaultAccount) && c.Worker.DefaultAccount != "root", "worker.default_account",
+	check(isAccount(c.Worker.DefaultAccount) && c.Worker.DefaultAccount != "root", "worker.default_account",
 		c.Worker.DefaultAccount, "the name of an account of this machine other than root")
 	atLeast(c.Worker.PollInterval, 10*time.Millisecond, "worker.poll_interval")
 	check(c.Worker.ClaimLimit >= 1 && c.Worker.ClaimLimit <= 10_000, "worker.claim_limit", strconv.Itoa(c.Worker.ClaimLimit), "1 to 10000 batches")
@@ -182,7 +182,7 @@ func (c *Config) validateHDFS(check func(ok bool, key, value, want string)) {
 		check(ok, "hdfs.name_nodes", item, "NAME=HOST:PORT or HOST:PORT, each address once, such as warehouse=nn1.example.org:8020")
 		seen[strings.ToLower(address)] = true
 	}
-	check(h.User == "" || accountName.MatchString(h.User), "hdfs.user", h.User, "the name of a user, or nothing for who runs Capri")
+	check(h.User == "" || isAccount(h.User), "hdfs.user", h.User, "the name of a user, or nothing for who runs Capri")
 	between := func(is, from, to int, key, of string) {
 		check(is >= from && is <= to, key, strconv.Itoa(is), fmt.Sprintf("%d to %d %s", from, to, of))
 	}
@@ -239,10 +239,14 @@ func (c *Config) validateLease(check func(ok bool, key, value, want string), bad
 }
 
 var (
-	accountName = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}\$?$`)
+	accountName = regexp.MustCompile(`^[a-z_][a-z0-9_.-]*\$?$`)
 	envVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	nodeName    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 )
+
+// isAccount is stricter than capri.IsAccount: up to 32 characters, and no capitals.
+func isAccount(s string) bool {
+	return len(strings.TrimSuffix(s, "$")) <= 32 && accountName.MatchString(s)
+}
 
 func isMail(s string) bool {
 	a, err := mail.ParseAddress(s)
@@ -251,7 +255,7 @@ func isMail(s string) bool {
 
 const nameRule = "1 to 128 letters, digits, _ . -"
 
-func validName(s string) bool { return nodeName.MatchString(s) }
+func validName(s string) bool { return capri.IsWord(s, "_.-") }
 
 // CheckName says what is wrong with a name for a master, or nothing: it follows the rule of nodes and pools.
 func CheckName(field, name string) error {

@@ -119,28 +119,30 @@ const (
 	maxConcurrent = 10_000
 )
 
-// Word is the form of names that may have letters of any script: 1 to 128 characters of a class.
-type Word struct{ of *regexp.Regexp }
-
-// NewWord makes one of a class such as [\p{L}_]. Its length is counted here and not by the expression, which would hold the
-// class, hundreds of ranges, once for each of the 128 characters: megabytes in every process.
-func NewWord(class string) Word { return Word{regexp.MustCompile("^" + class + "+$")} }
-
-// MatchString tells whether a text has the form.
-func (w Word) MatchString(s string) bool {
-	return utf8.RuneCountInString(s) <= 128 && w.of.MatchString(s)
-}
-
 var (
-	taskName    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-	groupName   = NewWord(`[\p{L}\p{N}_.-]`)
-	accountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
-	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	paramName   = regexp.MustCompile(`^[A-Za-z0-9_]{1,128}$`)
-	codeName    = NewWord(`[\p{L}\p{N}_.:/-]`)
-	phoneNumber = regexp.MustCompile(`^\+?[0-9](?:[ ()/-]?[0-9]){2,19}$`)
+	phoneNumber = regexp.MustCompile(`^\+?[0-9](?:[ ()/-]?[0-9])*$`)
 	hasScheme   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:/`)
 )
+
+func isTaskName(s string) bool { return capri.IsWord(s, "_.-") }
+
+func isGroupName(s string) bool { return capri.IsName(s, "_.-") }
+
+// IsCode tells whether a text can be a third party's code.
+func IsCode(s string) bool { return capri.IsName(s, "_.:/-") }
+
+func isEnvName(s string) bool { return capri.IsWord(s, "_") && (s[0] < '0' || s[0] > '9') }
+
+// isPhoneNumber wants 3 to 20 digits.
+func isPhoneNumber(s string) bool {
+	digits := 0
+	for _, r := range s {
+		if '0' <= r && r <= '9' {
+			digits++
+		}
+	}
+	return 3 <= digits && digits <= 20 && phoneNumber.MatchString(s)
+}
 
 const (
 	taskNameRule  = "1 to 128 letters, digits, _ . -"
@@ -148,12 +150,12 @@ const (
 )
 
 func (v *validator) spec(s *capri.Spec) {
-	v.match("name", s.Name, taskName, taskNameRule)
+	v.match("name", s.Name, isTaskName, taskNameRule)
 	if utf8.RuneCountInString(s.Title) > maxTitle {
 		v.fail("title", s.Title, fmt.Sprintf("at most %d characters", maxTitle))
 	}
 	if s.Group != "" {
-		v.match("group", s.Group, groupName, groupNameRule)
+		v.match("group", s.Group, isGroupName, groupNameRule)
 	}
 	if _, ok := v.known.Owners[s.Owner]; !ok && s.Owner != "" {
 		v.fail("owner", s.Owner, "a user that exists"+didYouMean(s.Owner, slices.Sorted(maps.Keys(v.known.Owners))))
@@ -258,7 +260,7 @@ func (v *validator) job(s *capri.Spec) {
 	for _, k := range slices.Sorted(maps.Keys(j.Env)) {
 		field := "job.env." + k
 		switch {
-		case !envName.MatchString(k):
+		case !isEnvName(k):
 			v.fail(field, "", "a name of letters, digits and _ that does not begin with a digit")
 		case strings.HasPrefix(k, "CAPRI_") || strings.HasPrefix(k, "PARAM_"):
 			v.fail(field, "", "another name; CAPRI_ and PARAM_ are set by Capri (parameters go into job.params)")
@@ -276,7 +278,7 @@ func (v *validator) params(list string, params map[string]string) {
 	upper := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(params)) {
 		field := list + "." + k
-		if !paramName.MatchString(k) {
+		if !capri.IsWord(k, "_") {
 			v.fail(field, "", "a name of letters, digits and _; the job sees it as PARAM_ and the name in capitals")
 		}
 		if other, twice := upper[strings.ToUpper(k)]; twice {
@@ -308,7 +310,7 @@ func (v *validator) account(s *capri.Spec) {
 	case account == "":
 	case account == "root":
 		v.fail("job.account", account, "any account but root; Capri never runs a job as root")
-	case !accountName.MatchString(account):
+	case !capri.IsAccount(account):
 		v.fail("job.account", account, "the name of an account of the workers' machines")
 	case s.Owner == "":
 		v.fail("owner", "", "the user whom account "+account+" is granted to")
@@ -385,7 +387,7 @@ func (v *validator) data(s *capri.Spec) {
 	for i, tp := range s.ThirdParty {
 		field := fmt.Sprintf("third_party[%d].code", i)
 		if tp.Code != "" { // an empty one was reported above
-			v.match(field, tp.Code, codeName, "1 to 128 letters, digits, _ . : / -")
+			v.match(field, tp.Code, IsCode, "1 to 128 letters, digits, _ . : / -")
 		}
 		if codes[tp.Code] {
 			v.fail(field, tp.Code, "each code once")
@@ -485,8 +487,8 @@ func (v *validator) guess(name string) string {
 }
 
 func (v *validator) worker(w *capri.Placement) {
-	v.match("worker.pool", w.Pool, taskName, taskNameRule)
-	v.list("worker.nodes", w.Nodes, func(s string) bool { return taskName.MatchString(s) }, taskNameRule)
+	v.match("worker.pool", w.Pool, isTaskName, taskNameRule)
+	v.list("worker.nodes", w.Nodes, isTaskName, taskNameRule)
 	if w.Strategy != capri.RoundRobin && w.Strategy != capri.Random && w.Strategy != capri.LeastLoaded {
 		v.fail("worker.strategy", w.Strategy, "round_robin, random or least_loaded")
 	}
@@ -513,9 +515,8 @@ func (v *validator) limits(s *capri.Spec) {
 }
 
 func (v *validator) alert(a *capri.AlertRules) {
-	phone := func(s string) bool { return phoneNumber.MatchString(s) }
-	v.list("alert.phone_to", a.PhoneTo, phone, "a phone number, such as +86 138 0013 8000")
-	v.list("alert.sms_to", a.SMSTo, phone, "a phone number, such as +86 138 0013 8000")
+	v.list("alert.phone_to", a.PhoneTo, isPhoneNumber, "a phone number, such as +86 138 0013 8000")
+	v.list("alert.sms_to", a.SMSTo, isPhoneNumber, "a phone number, such as +86 138 0013 8000")
 	v.list("alert.mail_to", a.MailTo, func(s string) bool {
 		address, err := mail.ParseAddress(s)
 		return err == nil && address.Address == s // nothing but the address: no name, no second one
@@ -628,8 +629,8 @@ func (v *validator) cycles(items []Item) {
 
 // The small checks.
 
-func (v *validator) match(field, s string, form interface{ MatchString(string) bool }, want string) {
-	if !form.MatchString(s) {
+func (v *validator) match(field, s string, is func(string) bool, want string) {
+	if !is(s) {
 		v.fail(field, s, want)
 	}
 }

@@ -2,11 +2,9 @@ package duty
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"capri"
 )
@@ -39,10 +37,7 @@ const (
 	mostWeeks  = 600
 )
 
-var nameForm = regexp.MustCompile(`^[\p{L}\p{N}_.@-]+$`)
-
-// isName counts the length by itself: an expression that repeats a class of letters 128 times holds megabytes.
-func isName(s string) bool { return utf8.RuneCountInString(s) <= 128 && nameForm.MatchString(s) }
+func isName(s string) bool { return capri.IsName(s, "_.@-") }
 
 // Parse reads a rota and says everything that is wrong with it. One without a time zone has the zone otherwise.
 func Parse(s Spec, otherwise *time.Location) (Rota, capri.FieldErrors) {

@@ -46,7 +46,7 @@ const (
 
 // A task's name has to 128 letters, digits, "_", ".", "-". With the rest of the file's name that stays below
 // the 255 bytes that file systems allow.
-var nameRE = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}_[0-9]{1,19}_[0-9]{1,10}\.(out|err)$`)
+var nameRE = regexp.MustCompile(`^(.+)_[0-9]{1,19}_[0-9]{1,10}\.(?:out|err)$`)
 
 // Name names a log, without the ending that tells whether it is done.
 func Name(task string, a capri.Attempt, s Stream) (string, error) {
@@ -55,7 +55,7 @@ func Name(task string, a capri.Attempt, s Stream) (string, error) {
 }
 
 func check(name string) error {
-	if !nameRE.MatchString(name) {
+	if m := nameRE.FindStringSubmatch(name); m == nil || !capri.IsWord(m[1], "_.-") {
 		return capri.Invalid("log", name, "<task>_<batch id>_<attempt>.out or .err, the task to 128 letters, digits, _ . -")
 	}
 	return nil
