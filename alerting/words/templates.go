@@ -32,20 +32,18 @@ type executor interface {
 	Execute(w io.Writer, data any) error
 }
 
-var builtIn = func() map[string]map[string]executor {
-	all := map[string]map[string]executor{}
-	for name := range languages {
-		all[name] = map[string]executor{}
-		for _, p := range parts {
-			t, err := parse(p, name, builtInText(name, common), builtInText(name, p.file))
-			if err != nil {
-				panic(err) // each test would show it
-			}
-			all[name][p.file] = t
+// builtIn reads the templates of a language that are part of the program.
+func builtIn(name string) map[string]executor {
+	all := map[string]executor{}
+	for _, p := range parts {
+		t, err := parse(p, name, builtInText(name, common), builtInText(name, p.file))
+		if err != nil {
+			panic(err) // each test would show it
 		}
+		all[p.file] = t
 	}
 	return all
-}()
+}
 
 func builtInText(language, file string) string {
 	text, err := fs.ReadFile(embedded, path.Join("templates", language, file))

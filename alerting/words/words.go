@@ -14,6 +14,7 @@ package words
 
 import (
 	"strings"
+	"sync"
 
 	"capri"
 	"capri/alerting"
@@ -28,7 +29,8 @@ type Options struct {
 // Words writes messages. It is safe for concurrent use.
 type Words struct {
 	*language
-	own map[string]executor // by the part's file
+	own     map[string]executor // by the part's file
+	builtIn func() map[string]executor
 }
 
 // New reads the templates of o.Dir and refuses those that cannot be used: of both languages, so that a change of the
@@ -42,7 +44,8 @@ func New(o Options) (*Words, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Words{language: l, own: own[o.Language]}, nil
+	// Most processes never tell anybody anything: the templates are read for the first message.
+	return &Words{language: l, own: own[o.Language], builtIn: sync.OnceValue(func() map[string]executor { return builtIn(l.name) })}, nil
 }
 
 // Message writes what a channel carries: alerting.Mail, alerting.SMS, alerting.Phone; anything else is a webhook. Key, To
@@ -75,7 +78,7 @@ func (w *Words) say(p *part, f *alerting.Facts, failed *[]string) string {
 		}
 		*failed = append(*failed, w.name+"/"+p.file+": "+oneLine(err.Error(), 300))
 	}
-	text, err := w.fit(p, builtIn[w.name][p.file], f, *failed)
+	text, err := w.fit(p, w.builtIn()[p.file], f, *failed)
 	if err != nil { // a fault of ours; a plain title is still better than silence
 		return p.cut(w.language, w.level(f.Level)+": "+f.Title)
 	}

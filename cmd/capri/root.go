@@ -43,6 +43,9 @@ type app struct {
 func run(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
+		a.addCompletion(root) // a server would keep it for as long as it lives
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
@@ -104,7 +107,6 @@ func newRoot(a *app) *cobra.Command {
 	)
 	root.InitDefaultCompletionCmd() // cobra makes it anyway, but only after the rest is told of it
 	addExamples(root)
-	a.addCompletion(root)
 	a.root = root
 	return root
 }
