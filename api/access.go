@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -61,6 +62,9 @@ func register[I, O any](s *server, act auth.Act, method, path, id, summary strin
 	for _, c := range change {
 		c(&op)
 	}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		ctx, cancel := context.WithTimeout(ctx, handleTimeout)
 		defer cancel()
@@ -70,6 +74,14 @@ func register[I, O any](s *server, act auth.Act, method, path, id, summary strin
 		}
 		return out, nil
 	})
+	// All refuse alike: one description of it is kept, not one for each operation.
+	for _, status := range op.Errors {
+		code := strconv.Itoa(status)
+		if _, known := s.refusals[code]; !known {
+			s.refusals[code] = op.Responses[code]
+		}
+		op.Responses[code] = s.refusals[code]
+	}
 }
 
 // route is the pattern that a request's path fits; empty: none.

@@ -69,9 +69,10 @@ const (
 
 type server struct {
 	Options
-	huma   huma.API
-	router *chi.Mux
-	acts   map[string]auth.Act // by method and pattern: who may call what (access.go)
+	huma     huma.API
+	router   *chi.Mux
+	acts     map[string]auth.Act       // by method and pattern: who may call what (access.go)
+	refusals map[string]*huma.Response // by status, as described
 
 	measure measure
 	feed    feed
@@ -92,7 +93,7 @@ func newServer(o Options) *server {
 		o.Clock = time.Now
 	}
 	o.LookEvery, o.BeatEvery = cmp.Or(o.LookEvery, time.Second), cmp.Or(o.BeatEvery, 15*time.Second)
-	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, measure: measure{turns: o.Turns}}
+	s := &server{Options: o, router: r, acts: map[string]auth.Act{}, refusals: map[string]*huma.Response{}, measure: measure{turns: o.Turns}}
 	s.feed = feed{s: s, listeners: map[*listener]bool{}}
 	// They have to stand before the routes, and in this order: what panics is caught outermost.
 	r.Use(headed, identified, s.measured, s.recovered, headers, limited, s.authenticated, s.rated, s.strict, s.repeatable)

@@ -113,7 +113,7 @@ func (m *Master) Run(ctx context.Context) error {
 		if r.row.Every == 0 {
 			continue // a service of times of day has its own timer
 		}
-		if _, err := ticker.NewJob(gocron.DurationJob(r.row.Every), gocron.NewTask(r.Tick), gocron.WithName(r.row.String()), gocron.WithSingletonMode(gocron.LimitModeReschedule)); err != nil {
+		if _, err := ticker.NewJob(gocron.DurationJob(r.row.Every), gocron.NewTask(r.Tick), gocron.WithName(r.row.String())); err != nil {
 			return fmt.Errorf("put %s into the timetable: %w", r.row, err)
 		}
 	}

@@ -70,7 +70,7 @@ const avoidFor = time.Minute
 // Ready reads a page of what may be placed, in the order in which it is to be placed. latest is the latest
 // schedule_time allowed; 0: none.
 func (s *Store) Ready(ctx context.Context, now, latest capri.Instant, after ReadyAfter, limit int) ([]Ready, error) {
-	out := make([]Ready, 0, min(limit, 256))
+	var out []Ready // mostly none: room for more would be made at each look
 	err := query(ctx, s.read, readyQuery(now, latest, after, limit), func(r *sql.Rows) error {
 		var b Ready
 		var nodes sql.NullString
