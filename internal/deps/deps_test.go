@@ -97,7 +97,7 @@ internal/servicetest : capri services sql/store sql/sqltest TESTIFY
 internal/workload   : capri calendar definition lineage birth sql/store
 action/actiontest   : capri calendar cron definition action services services/campaign sql/store sql/sqltest wake birth auth TESTIFY
 internal/cluster    : capri conf sql/store sql/sqltest lease wake services services/* auth action api api/wire client worker worker/* master internal/testenv
-internal/bench      : internal/workload api api/wire auth client capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL HDFS
+internal/bench      : internal/workload api api/wire auth client capri cron calendar lineage birth placement definition conf files files/local files/hdfs sql/dialect sql/schema sql/store sql/sqltest lease wake services services/* action worker worker/* master internal/testenv internal/cluster SQL HDFS SYS
 
 # judges runs from outside: nothing of the product (see the rules)
 test/checker/oracle :
