@@ -139,24 +139,30 @@ func (b *Bench) campaign(ctx context.Context, d *db) error {
 		if n > 0 {
 			p = must(everything())
 		}
-		before := int64(0)
+		before, event := int64(0), int64(0)
 		d.must(d.plain.QueryRowContext(ctx, "SELECT MAX(id) FROM task_work").Scan(&before))
+		d.must(d.plain.QueryRowContext(ctx, "SELECT MAX(id) FROM batch_event").Scan(&event))
+		created := map[string]string{ // what the creation inserts; the events are of the runs that hand over
+			"task_work": fmt.Sprintf("id > %d", before), "task_data": fmt.Sprintf("batch_id > %d", before), "tthird_data": fmt.Sprintf("batch_id > %d", before),
+			"tparent_data": fmt.Sprintf("batch_id > %d", before), "batch_event": fmt.Sprintf("id > %d AND batch_id <= %d", event, before),
+		}
 		runtime.GC()
 		took, parts := run(p)
 		ours = append(ours, took)
 		b.note("ours: %s", parts)
 		copies = map[string][][]any{}
-		for _, t := range []string{"task_work", "task_data", "tthird_data", "tparent_data"} {
-			id := map[bool]string{true: "id", false: "batch_id"}[t == "task_work"]
-			columns[t], copies[t] = d.rowsOf(ctx, fmt.Sprintf("SELECT * FROM %s WHERE %s > %d", t, id, before))
-			columns[t], copies[t] = withoutDefaults(columns[t], copies[t])
+		for t, where := range created {
+			columns[t], copies[t] = d.rowsOf(ctx, "SELECT * FROM "+t+" WHERE "+where)
+			if t != "batch_event" { // whose columns have none
+				columns[t], copies[t] = withoutDefaults(columns[t], copies[t])
+			}
 		}
 		if len(copies["task_work"]) != descendants+1 {
 			panic(fmt.Sprintf("made %d batches", len(copies["task_work"])))
 		}
 		for _, n := range connections {
-			for _, t := range []string{"task_work", "task_data", "tthird_data", "tparent_data"} {
-				d.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE %s > %d", t, map[bool]string{true: "id", false: "batch_id"}[t == "task_work"], before))
+			for t, where := range created {
+				d.exec(ctx, "DELETE FROM "+t+" WHERE "+where)
 			}
 			d.analyze(ctx)
 			runtime.GC()
@@ -171,7 +177,7 @@ func (b *Bench) campaign(ctx context.Context, d *db) error {
 		}
 		b.note("limit on %d connection(s): %v, median of %v", n, median(plain[n]), plain[n])
 	}
-	for _, t := range []string{"task_work", "task_data", "tparent_data"} {
+	for _, t := range []string{"task_work", "task_data", "tparent_data", "batch_event"} {
 		b.note("limit: %d rows by %s… 500 rows a statement, 4 statements a transaction", len(copies[t]), short(insertText(t, columns[t], 1)))
 	}
 	b.rate(fmt.Sprintf("rerun 20,000: creation (limit: %d conn)/%s", with, d.kind), descendants/median(ours).Seconds(), descendants/best.Seconds(), "batches/s", 0.5)

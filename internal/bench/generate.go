@@ -118,7 +118,7 @@ func (d *db) must(err error) {
 // plainInserts times the limit: the same rows into the same tables and indexes by multi-row INSERTs on so many
 // connections.
 func (d *db) plainInserts(ctx context.Context, copies map[string][][]any, columns map[string][]string, connections, perStatement int) time.Duration {
-	tables := []string{"task_work", "task_data", "tthird_data", "tparent_data"}
+	tables := []string{"task_work", "task_data", "tthird_data", "tparent_data", "batch_event"}
 	type piece struct {
 		table string
 		rows  [][]any

@@ -318,6 +318,15 @@ func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err er
 	if err != nil {
 		return 0, false, err
 	}
+	if from == to {
+		return waits, waits == 0, nil
+	}
+	// The ids of a part follow one another, and when it runs again its rows are no neighbours of the other's either.
+	reserved, err := m.store.ReserveBatchIDs(ctx, to-from)
+	if err != nil {
+		return 0, false, err
+	}
+	base := reserved - capri.BatchID(from)
 	parts := 1
 	if to-from > small {
 		parts = makers
@@ -335,7 +344,7 @@ func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err er
 				if err != nil || len(items) == 0 {
 					return err
 				}
-				if err := part.write(ctx, items); err != nil {
+				if err := part.write(ctx, items, base); err != nil {
 					return err
 				}
 				at = items[len(items)-1].Seq + 1
@@ -357,12 +366,12 @@ func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err er
 }
 
 // write works out the runs of items, and makes them in one transaction.
-func (m *making) write(ctx context.Context, items []capri.CampaignItem) error {
+func (m *making) write(ctx context.Context, items []capri.CampaignItem, base capri.BatchID) error {
 	batches, first, err := m.workOut(ctx, items)
 	if err != nil {
 		return err
 	}
-	return m.store.MakeItems(ctx, m.t.Lease, m.c, items, batches, first)
+	return m.store.MakeItems(ctx, m.t.Lease, m.c, items, batches, base, first)
 }
 
 // workOut gives the batches of items, and the tasks that have none earlier by their marks.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	sq "github.com/Masterminds/squirrel"
@@ -31,6 +30,9 @@ const itemChunk = 500
 
 // claimedAtOnce is how many are claimed in one: mostly nothing but their own rows changes.
 const claimedAtOnce = 2000
+
+// madeAtOnce is how many are made in one: as many as generation makes, and pages that several of them change are written once.
+const madeAtOnce = 1000
 
 var campaignColumns = []string{"id", "kind", "state", "target", "request", "who", "reason", "batch_limit", "newest_first", "items", "minutes", "unknown", "kill_running",
 	"refused", "message", "created_at", "started_at", "released_at", "finished_at"}
@@ -736,7 +738,7 @@ func (s *Store) ToMake(ctx context.Context, id capri.CampaignID) (from, to int, 
 
 // ItemsToMake reads the next of the items that ToMake bounds.
 func (s *Store) ItemsToMake(ctx context.Context, id capri.CampaignID, from, to int) ([]capri.CampaignItem, error) {
-	return s.items(ctx, id, from-1, itemChunk, capri.ItemClaimed, fmt.Sprintf("i.seq < %d", to))
+	return s.items(ctx, id, from-1, madeAtOnce, capri.ItemClaimed, fmt.Sprintf("i.seq < %d", to))
 }
 
 // FirstMarks are the earliest marks of the batches that a campaign makes, by task: what is made from now on waits for them.
@@ -753,20 +755,17 @@ func (s *Store) FirstMarks(ctx context.Context, id capri.CampaignID) (map[capri.
 }
 
 // MakeItems makes the runs of claimed items, held back, and revokes what rested on those they take the places of, in one
-// transaction. batches are in the order of the items. capri.ErrConflict: something is not any more as it was claimed.
-func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campaign, items []capri.CampaignItem, batches []*capri.NewBatch, first map[capri.Instant][]capri.TaskID) error {
-	id, err := s.ReserveBatchIDs(ctx, len(items))
-	if err != nil {
-		return err
-	}
+// transaction. batches are in the order of the items; the ids that are reserved for them are base and an item's seq.
+// capri.ErrConflict: something is not any more as it was claimed.
+func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campaign, items []capri.CampaignItem, batches []*capri.NewBatch, base capri.BatchID, first map[capri.Instant][]capri.TaskID) error {
 	for i, b := range batches {
-		b.ID, b.HeldBack = id+capri.BatchID(i), true
+		b.ID, b.HeldBack = base+capri.BatchID(items[i].Seq), true
 	}
-	err = s.WriteAs(ctx, "make the batches of a campaign", lease, func(tx *Tx) error {
+	err := s.WriteAs(ctx, "make the batches of a campaign", lease, func(tx *Tx) error {
 		if err := tx.keepCampaign(c.ID, capri.CampaignCreating); err != nil {
 			return err
 		}
-		if err := tx.moveItems(c.ID, items, capri.ItemClaimed, sq.Eq{"state": int(capri.ItemHeldBack), "batch_id": batchBySeq(items, batches)}); err != nil {
+		if err := tx.moveItems(c.ID, items, capri.ItemClaimed, sq.Eq{"state": int(capri.ItemHeldBack), "batch_id": sq.Expr("seq + ?", int64(base))}); err != nil {
 			return err
 		}
 		var again []Again
@@ -797,21 +796,6 @@ func (s *Store) MakeItems(ctx context.Context, lease capri.Lease, c capri.Campai
 		return nil
 	}
 	return err
-}
-
-// batchBySeq gives each item its batch. Their ids are reserved one after the other, so where no item is left out it is a
-// distance.
-func batchBySeq(items []capri.CampaignItem, batches []*capri.NewBatch) sq.Sqlizer {
-	if inRow(items) {
-		return sq.Expr("seq + ?", int64(batches[0].ID)-int64(items[0].Seq))
-	}
-	var b strings.Builder
-	b.WriteString("CASE seq")
-	for i, it := range items {
-		fmt.Fprintf(&b, " WHEN %d THEN %d", it.Seq, batches[i].ID)
-	}
-	b.WriteString(" END")
-	return sq.Expr(b.String())
 }
 
 // OpenCampaign releases a campaign whose runs and revocations exist: one row.

@@ -326,7 +326,7 @@ func (tx *Tx) proveAgain(rows []locked) error {
 		return err
 	}
 	changed += n
-	hashes, err := tx.hashes(sq.Select("DISTINCT path_hash").From("task_data").Where(sq.Eq{"type": typeInput, "+state": 1}).Where(idIn("batch_id", idsOf(rows))))
+	hashes, err := tx.hashes(sq.Select("DISTINCT path_hash").From("task_data" + tx.s.d.ByKey).Where(sq.Eq{"type": typeInput, "state": 1}).Where(idIn("batch_id", idsOf(rows))))
 	if err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch, lock str
 	var hashes []int64
 	for i, part := range parents {
 		var err error
-		if children[i], err = tx.ids(sq.Select("batch_id").From("tparent_data").Where("state = 1").Where(of(part)).Suffix(lock)); err != nil {
+		if children[i], err = tx.ids(sq.Select("batch_id").From("tparent_data" + fmt.Sprintf(tx.s.d.ByIndex, "tparent_data_parent")).Where("state = 1").Where(of(part)).Suffix(lock)); err != nil {
 			return err
 		}
 		all = append(all, children[i]...)
@@ -387,7 +387,7 @@ func (tx *Tx) revokeRuns(olds []locked, nexts, fresh []*capri.NewBatch, lock str
 		if len(produced) == 0 {
 			continue
 		}
-		before, err := tx.hashes(sq.Select("path_hash").From("task_data").Where(sq.Eq{"type": typeOutput}).Where(idIn("batch_id", idsOf(produced))))
+		before, err := tx.hashes(sq.Select("path_hash").From("task_data" + tx.s.d.ByKey).Where(sq.Eq{"type": typeOutput}).Where(idIn("batch_id", idsOf(produced))))
 		if err != nil {
 			return err
 		}

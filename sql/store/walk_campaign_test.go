@@ -192,7 +192,11 @@ func (c *campaigner) create(s *store.Store, now capri.Campaign) error {
 		b := *c.first[store.LatestKey{Task: it.Task, No: it.BatchNo}]
 		made = append(made, &b)
 	}
-	if err := s.MakeItems(c.ctx, c.lease, now, items, made, nil); err != nil {
+	reserved, err := s.ReserveBatchIDs(c.ctx, to-from)
+	if err != nil {
+		return err
+	}
+	if err := s.MakeItems(c.ctx, c.lease, now, items, made, reserved-capri.BatchID(from), nil); err != nil {
 		if errors.Is(err, capri.ErrConflict) {
 			return refuse(err.Error())
 		}
