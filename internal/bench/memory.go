@@ -92,7 +92,7 @@ func (b *Bench) memory(ctx context.Context, d *db) error {
 }
 
 // forget drops a file from the page cache. The kernel maps around a page what the cache holds in one piece with it, and how large the
-// pieces are depends on who wrote or read the file: one program took from 39 to 49 MB after cp, go build or cat. Read as
+// pieces are depends on who wrote or read the file: one program took from 38 to 48 MB after dd, cp, go build or cat. Read as
 // it is run, as after a boot, it takes the same each time.
 func forget(path string) error {
 	f, err := os.Open(path)

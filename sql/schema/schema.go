@@ -62,6 +62,9 @@ func Up(ctx context.Context, db *sql.DB, d *dialect.Dialect, zone string) (appli
 		applied, err = up(ctx, db, d, p, zone)
 		return err
 	})
+	if err == nil && d == dialect.SQLite && len(applied) > 0 {
+		_, err = db.ExecContext(ctx, "PRAGMA shrink_memory") // the connection stays, and would keep what migrating took
+	}
 	return applied, err
 }
 
