@@ -179,6 +179,46 @@ func (u *turn) repeat(what string, step func() (int, error)) error {
 	return nil
 }
 
+// A campaign that is not small is claimed and made in two parts at once: while one writes the other works out, and a server
+// writes for both. They are its halves, since neighbours wait for each other's rows.
+const (
+	parts = 2
+	small = 500
+)
+
+// inParts takes a step through the items in [from, to) again and again, part by part. A step does the next items of its part,
+// and says where the part goes on, and how many they were. all: every part is at its end.
+func (u *turn) inParts(ctx context.Context, what string, from, to int, step func(ctx context.Context, part, from, to int) (next, n int, err error)) (all bool, err error) {
+	many := parts
+	if to-from <= small {
+		many = 1
+	}
+	var at, end, done, left [parts]int
+	eg, ctx := errgroup.WithContext(ctx)
+	for i := range many {
+		at[i], end[i], left[i] = from+(to-from)*i/many, from+(to-from)*(i+1)/many, u.chunks/many
+		eg.Go(func() error {
+			for ; at[i] < end[i] && left[i] > 0; left[i]-- {
+				next, n, err := step(ctx, i, at[i], end[i])
+				if err != nil {
+					return err
+				}
+				at[i], done[i] = next, done[i]+n
+			}
+			return nil
+		})
+	}
+	err = eg.Wait()
+	u.chunks = 0
+	for i := range many {
+		u.chunks += left[i]
+		if done[i] > 0 {
+			u.counts[what] += done[i]
+		}
+	}
+	return err == nil && at == end, err
+}
+
 // create claims the set and makes its runs. That all of it is as it was previewed was proved when it was started, and is
 // proved under locks as it is made; what is not has all of it undone.
 func (u *turn) create(ctx context.Context) error {
@@ -188,7 +228,7 @@ func (u *turn) create(ctx context.Context) error {
 		return stopped(err)
 	case len(inTheWay) > 0:
 		return u.refuse(ctx, Differences(inTheWay))
-	case u.chunks <= 0:
+	case made == nil:
 		return nil
 	}
 	waits, all, err := made.all(ctx)
@@ -213,15 +253,18 @@ func (u *turn) claim(ctx context.Context) (made *making, inTheWay []store.Differ
 		made, err = u.newMaking(reading)
 		return err
 	})
-	for after := -1; u.chunks > 0; u.chunks-- {
-		var items []capri.CampaignItem
-		if items, inTheWay, err = u.store.ClaimItems(ctx, u.t.Lease, u.c, after); err != nil || len(items) == 0 {
-			break
+	differ := [parts][]store.Difference{}
+	all, err := u.inParts(ctx, "claimed", 0, u.c.Items, func(ctx context.Context, part, from, to int) (next, n int, err error) {
+		items, some, err := u.store.ClaimItems(ctx, u.t.Lease, u.c, from, to)
+		if differ[part] = some; err != nil || len(items) == 0 {
+			return to, 0, err
 		}
-		after = items[len(items)-1].Seq
-		u.counts["claimed"] += len(items)
+		return items[len(items)-1].Seq + 1, len(items), nil
+	})
+	if err = cmp.Or(err, eg.Wait()); err != nil || !all {
+		made = nil // more is to be claimed
 	}
-	return made, inTheWay, cmp.Or(err, eg.Wait())
+	return made, slices.Concat(differ[:]...), err
 }
 
 // differs refuses a campaign of which something could not be made, and says what has changed where that can be seen.
@@ -305,13 +348,6 @@ func (u *turn) newMaking(ctx context.Context) (*making, error) {
 	return &making{u, m, birth.NewFormer(u.store, m), first, map[capri.TaskID]*birth.Task{}}, nil
 }
 
-// makers is how many make the runs of a campaign that is not small, each a part of its own: while one writes the other works
-// out, and a server writes for both. They are not neighbours, who would wait for each other's rows.
-const (
-	makers = 2
-	small  = 500
-)
-
 // all makes the runs of what is claimed. waits is a batch that stands before the rest, and has to end.
 func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err error) {
 	from, to, waits, err := m.store.ToMake(ctx, m.c.ID)
@@ -327,42 +363,19 @@ func (m *making) all(ctx context.Context) (waits capri.BatchID, all bool, err er
 		return 0, false, err
 	}
 	base := reserved - capri.BatchID(from)
-	parts := 1
-	if to-from > small {
-		parts = makers
+	makers := [parts]making{}
+	for i := range makers {
+		makers[i] = *m
+		makers[i].tasks, makers[i].former = map[capri.TaskID]*birth.Task{}, birth.NewFormer(m.store, m.maker)
 	}
-	made, left := make([]int, parts), make([]int, parts)
-	eg, ctx := errgroup.WithContext(ctx)
-	for n := range parts {
-		left[n] = m.chunks / parts
-		part := *m
-		part.tasks, part.former = map[capri.TaskID]*birth.Task{}, birth.NewFormer(m.store, m.maker)
-		eg.Go(func() error {
-			at, end := from+(to-from)*n/parts, from+(to-from)*(n+1)/parts
-			for ; left[n] > 0; left[n]-- {
-				items, err := m.store.ItemsToMake(ctx, m.c.ID, at, end)
-				if err != nil || len(items) == 0 {
-					return err
-				}
-				if err := part.write(ctx, items, base); err != nil {
-					return err
-				}
-				at = items[len(items)-1].Seq + 1
-				made[n] += len(items)
-			}
-			return nil
-		})
-	}
-	err = eg.Wait()
-	all = waits == 0 && !slices.Contains(left, 0)
-	m.chunks = 0
-	for n := range parts {
-		m.chunks += left[n]
-		if made[n] > 0 {
-			m.counts["made"] += made[n]
+	all, err = m.inParts(ctx, "made", from, to, func(ctx context.Context, part, from, to int) (next, n int, err error) {
+		items, err := m.store.ItemsToMake(ctx, m.c.ID, from, to)
+		if err != nil || len(items) == 0 {
+			return to, 0, err
 		}
-	}
-	return waits, all, err
+		return items[len(items)-1].Seq + 1, len(items), makers[part].write(ctx, items, base)
+	})
+	return waits, all && waits == 0, err
 }
 
 // write works out the runs of items, and makes them in one transaction.

@@ -532,15 +532,15 @@ func (tx *Tx) DropItems(id capri.CampaignID, task capri.TaskID, name string, nos
 	return len(seqs), nil
 }
 
-// items reads the next items of a campaign in a state, in their order: those after a seq, so that nobody walks over what is
-// done.
-func (s *Store) items(ctx context.Context, id capri.CampaignID, after, n int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
-	out, err := collect(ctx, s.read, itemsQuery(id, after, n, state, where), scanMoved)
+// items reads the next items of a campaign in a state, in their order: those with seq in [from, to), so that nobody walks over
+// what is done.
+func (s *Store) items(ctx context.Context, id capri.CampaignID, from, to, n int, state capri.ItemState, where string) ([]capri.CampaignItem, error) {
+	out, err := collect(ctx, s.read, itemsQuery(id, from, to, n, state, where), scanMoved)
 	return out, s.fault("read the items of a campaign", err)
 }
 
-func itemsQuery(id capri.CampaignID, after, n int, state capri.ItemState, where string) sq.SelectBuilder {
-	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where(sq.Gt{"i.seq": after}).OrderBy("i.seq").Limit(uint64(n))
+func itemsQuery(id capri.CampaignID, from, to, n int, state capri.ItemState, where string) sq.SelectBuilder {
+	q := sq.Select(movedColumns...).From("campaign_item i").Where(sq.Eq{"i.campaign_id": int64(id), "i.state": int(state)}).Where("i.seq >= ? AND i.seq < ?", from, to).OrderBy("i.seq").Limit(uint64(n))
 	if where != "" {
 		q = q.Where(where)
 	}
@@ -591,11 +591,11 @@ func seqIn(items []capri.CampaignItem) sq.Sqlizer {
 // placeWeight parts the priorities in the order of release; marks are smaller for some thousand years.
 const placeWeight = 1_000_000_000_000_000
 
-// ClaimItems takes the next items of a campaign for it alone: nothing of them starts any more. What has not started is
-// held back, what is to be killed first is killed. Whoever asks again says after which seq: -1 at first. It returns those
-// that it took, or what is in its way, and then it took none. That the rest is as it was previewed is proved as it is made.
-func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campaign, after int) (claimed []capri.CampaignItem, differ []Difference, err error) {
-	items, err := s.items(ctx, c.ID, after, claimedAtOnce, capri.ItemPlanned, runningItems)
+// ClaimItems takes the next items of a campaign with seq in [from, to) for it alone: nothing of them starts any more. What has
+// not started is held back, what is to be killed first is killed. It returns those that it took, or what is in its way, and
+// then it took none. That the rest is as it was previewed is proved as it is made.
+func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campaign, from, to int) (claimed []capri.CampaignItem, differ []Difference, err error) {
+	items, err := s.items(ctx, c.ID, from, to, claimedAtOnce, capri.ItemPlanned, runningItems)
 	if err != nil || len(items) == 0 {
 		return nil, nil, err
 	}
@@ -618,7 +618,7 @@ func (s *Store) ClaimItems(ctx context.Context, lease capri.Lease, c capri.Campa
 	}
 	err = s.WriteAs(ctx, "claim the batches of a campaign", lease, func(tx *Tx) error {
 		differ = nil
-		if _, err := tx.lockCampaign(c.ID, capri.CampaignCreating); err != nil {
+		if err := tx.keepCampaign(c.ID, capri.CampaignCreating); err != nil {
 			return err
 		}
 		rows, err := tx.lock(slices.Concat(waiting, running))
@@ -738,7 +738,7 @@ func (s *Store) ToMake(ctx context.Context, id capri.CampaignID) (from, to int, 
 
 // ItemsToMake reads the next of the items that ToMake bounds.
 func (s *Store) ItemsToMake(ctx context.Context, id capri.CampaignID, from, to int) ([]capri.CampaignItem, error) {
-	return s.items(ctx, id, from-1, madeAtOnce, capri.ItemClaimed, fmt.Sprintf("i.seq < %d", to))
+	return s.items(ctx, id, from, to, madeAtOnce, capri.ItemClaimed, "")
 }
 
 // FirstMarks are the earliest marks of the batches that a campaign makes, by task: what is made from now on waits for them.

@@ -158,7 +158,7 @@ func UnmetTexts(ids ...capri.BatchID) []sq.SelectBuilder {
 // CampaignTexts are the statements of which a living campaign asks one or the other each half second.
 func CampaignTexts(id capri.CampaignID, now capri.Instant) map[string]sq.SelectBuilder {
 	return map[string]sq.SelectBuilder{
-		"live": liveCampaignsQuery, "to claim": itemsQuery(id, 3000, claimedAtOnce, capri.ItemPlanned, runningItems), "to make": itemsQuery(id, 3000, madeAtOnce, capri.ItemClaimed, "i.seq < 9000"),
+		"live": liveCampaignsQuery, "to claim": itemsQuery(id, 3000, 90_000, claimedAtOnce, capri.ItemPlanned, runningItems), "to make": itemsQuery(id, 3000, 90_000, madeAtOnce, capri.ItemClaimed, ""),
 		"differences": differencesQuery(id, 3000, 3500, 20), "released": releaseQuery(id, now, itemChunk, false), "released up to a limit": releaseQuery(id, now, itemChunk, true),
 		"in hand": inHandQuery(id), "held back": holdQuery(id, false), "held back by a pause": holdQuery(id, true), "ended": endedQuery(id), "undone": undoQuery(id, 1500), "killed": killQuery(id, 1000),
 		"holding": holdingQuery([]capri.BatchID{1, 2, 3}),

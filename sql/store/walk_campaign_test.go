@@ -167,7 +167,7 @@ func (c *campaigner) create(s *store.Store, now capri.Campaign) error {
 	refuse := func(why string) error {
 		return moved(s.RefuseCampaign(c.ctx, c.lease, c.id, why))
 	}
-	claimed, differ, err := s.ClaimItems(c.ctx, c.lease, now, -1)
+	claimed, differ, err := s.ClaimItems(c.ctx, c.lease, now, 0, now.Items)
 	switch {
 	case err != nil:
 		return moved(err)
