@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capri"
+	"capri/birth"
+	"capri/calendar"
 	"capri/internal/servicetest"
 	"capri/services"
 	"capri/services/timeout"
@@ -258,6 +260,34 @@ func TestTheEndOfTheDay_fails_what_has_not_started(t *testing.T) {
 		claimed, err := w.Store.Claim(w.Ctx, node, "boot", 100)
 		require.NoError(t, err)
 		require.Empty(t, claimed, "a worker that comes too late gets nothing")
+	})
+}
+
+func TestTheEndOfTheDay_is_the_business_zones_on_days_of_23_and_25_hours(t *testing.T) {
+	zone, err := time.LoadLocation("America/New_York")
+	require.NoError(t, err)
+	c := calendar.New(zone)
+	each(t, func(w *world) {
+		for _, day := range []struct {
+			year, month, day int
+			hours            time.Duration
+		}{{2027, 3, 13, 24}, {2027, 3, 14, 23}, {2027, 11, 7, 25}} {
+			midnight := capri.InstantOf(time.Date(day.year, time.Month(day.month), day.day, 0, 0, 0, 0, zone))
+			w.Clock.Advance(midnight.Add(time.Minute).Sub(w.Clock.Now()))
+			task, err := birth.Compile(w.Task(t, func(s *capri.Spec) {
+				s.Limits.ExpireAtDayEnd, s.ThirdParty = true, []capri.ThirdParty{{Code: "closed"}}
+			}))
+			require.NoError(t, err)
+			batch, err := birth.New(c, nil).Batch(task, c.Containing(capri.Day, midnight.Add(-time.Hour)), capri.OriginMark, 0, w.Clock.Now())
+			require.NoError(t, err)
+			id := w.Insert(batch)[0]
+
+			w.Clock.Advance(day.hours*time.Hour - 2*time.Minute)
+			require.Empty(t, w.turn().Counts, "a minute is left of %v", day)
+			w.Clock.Advance(time.Minute)
+			require.Equal(t, map[string]int{"expired": 1}, w.turn().Counts, "%v", day)
+			require.Equal(t, "finished failed", w.stands(id))
+		}
 	})
 }
 
