@@ -16,7 +16,7 @@ import (
 func TestARoute_without_a_declared_act_keeps_the_server_from_starting(t *testing.T) {
 	fresh := func() *server {
 		r := chi.NewRouter()
-		return &server{router: r, huma: humachi.New(r, huma.Config{OpenAPI: &huma.OpenAPI{Info: &huma.Info{}, Components: &huma.Components{Schemas: huma.NewMapRegistry("#/", huma.DefaultSchemaNamer)}}}), acts: map[string]auth.Act{}}
+		return &server{router: r, huma: humachi.New(r, huma.Config{OpenAPI: &huma.OpenAPI{Info: &huma.Info{}, Components: &huma.Components{Schemas: huma.NewMapRegistry("#/", huma.DefaultSchemaNamer)}}}), acts: map[string]auth.Act{}, refusals: map[string]*huma.Response{}}
 	}
 	page := func(http.ResponseWriter, *http.Request) {}
 	assert.PanicsWithValue(t, `api: GET /api/v1/x is the act "x.read", which is not in the policy (auth/policy.go)`, func() {

@@ -104,12 +104,18 @@ func (s *Store) newAlerts(limit int) sq.SelectBuilder {
 func (s *Store) AlertsOf(ctx context.Context, incidents []int64, each int) (map[int64][]AlertRow, error) {
 	found := map[int64][]AlertRow{}
 	for _, part := range chunks(incidents, mostSelects) {
-		list, err := s.alertRows(ctx, s.alertsOf(part, each))
+		ids, err := column[int64](ctx, s.read, firstAlerts(part, each))
 		if err != nil {
-			return nil, err
+			return nil, s.fault("list alerts", err)
 		}
-		for _, a := range list {
-			found[a.Incident] = append(found[a.Incident], a)
+		for _, some := range chunks(ids, s.d.ChunkRows) {
+			list, err := s.alertRows(ctx, s.alertQuery().Where(idIn("id", some)).OrderBy("id"))
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range list {
+				found[a.Incident] = append(found[a.Incident], a)
+			}
 		}
 	}
 	return found, nil
@@ -118,11 +124,13 @@ func (s *Store) AlertsOf(ctx context.Context, incidents []int64, each int) (map[
 // mostSelects bounds how many SELECTs are one statement: SQLite takes 500.
 const mostSelects = 100
 
-// alertsOf walks the index once for each incident and stops there: a window function would read all alerts of all of them.
-func (s *Store) alertsOf(incidents []int64, each int) sq.SelectBuilder {
+// firstAlerts walks the index once for each incident and stops there: a window function would read all alerts of all of them.
+// It asks for ids alone: of rows with texts MariaDB makes a temporary table on disk for each SELECT, and a server that could not
+// make one has crashed.
+func firstAlerts(incidents []int64, each int) sq.SelectBuilder {
 	var q sq.SelectBuilder
 	for n, id := range incidents {
-		first := s.alertQuery().Where("incident_id = ?", id).OrderBy("id").Limit(uint64(each))
+		first := sq.Select("id").From("alert").Where("incident_id = ?", id).OrderBy("id").Limit(uint64(each))
 		if one := sq.Select("*").FromSelect(first, "first_ones"); n == 0 {
 			q = one
 		} else {
