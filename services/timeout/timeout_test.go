@@ -270,7 +270,7 @@ func TestTheEndOfTheDay_is_the_business_zones_on_days_of_23_and_25_hours(t *test
 	each(t, func(w *world) {
 		for _, day := range []struct {
 			year, month, day int
-			hours            time.Duration
+			hours            int
 		}{{2027, 3, 13, 24}, {2027, 3, 14, 23}, {2027, 11, 7, 25}} {
 			midnight := capri.InstantOf(time.Date(day.year, time.Month(day.month), day.day, 0, 0, 0, 0, zone))
 			w.Clock.Advance(midnight.Add(time.Minute).Sub(w.Clock.Now()))
@@ -282,7 +282,7 @@ func TestTheEndOfTheDay_is_the_business_zones_on_days_of_23_and_25_hours(t *test
 			require.NoError(t, err)
 			id := w.Insert(batch)[0]
 
-			w.Clock.Advance(day.hours*time.Hour - 2*time.Minute)
+			w.Clock.Advance(time.Duration(day.hours)*time.Hour - 2*time.Minute)
 			require.Empty(t, w.turn().Counts, "a minute is left of %v", day)
 			w.Clock.Advance(time.Minute)
 			require.Equal(t, map[string]int{"expired": 1}, w.turn().Counts, "%v", day)
