@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -146,7 +147,19 @@ func TestNothing_is_lost_with_a_worker_that_never_comes_back(t *testing.T) {
 		c.UntilAllFinished()
 		noneTwice(t, c.Root)
 		h := c.Check()
-		require.NoError(t, h.OnceEach(held))
+		// A placer that had read the node's row just before it was lost, and its free slots just after, gives it more: that is
+		// taken from it again, and nothing of it was claimed there.
+		again := maps.Clone(held)
+		for _, e := range h.Events {
+			switch {
+			case e.Node != gone.Name || held[e.Batch]:
+			case e.State == capri.Assigned:
+				again[e.Batch] = true
+			default:
+				require.NotEqual(t, capri.Running, e.State, e.String())
+			}
+		}
+		require.NoError(t, h.OnceEach(again))
 		assert.Len(t, h.Batches, n)
 	})
 }
